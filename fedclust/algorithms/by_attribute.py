@@ -20,6 +20,7 @@ from fedclust.core.types import Cost, Federation, Round, Served
 from fedclust.core.verbs import Clients, Method
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DataError, require
+from fedclust.helpers.files import plain_file
 from fedclust.helpers.ranges import AtLeastOne
 
 Attribute = Literal["majority_class", "size", "table"]
@@ -132,6 +133,7 @@ def read(path: Path, fed: Federation) -> Tensor:
     """
     import pandas as pd  # half a second, for those who have a table
 
+    plain_file(path, "", "algorithm.table is a CSV file with the columns client and attribute")
     try:
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
         rows = list(zip(table["client"], table["attribute"], strict=True))

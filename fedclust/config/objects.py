@@ -20,7 +20,7 @@ from typing import Any
 
 from fedclust.config.parts import MOVED, PARTS
 from fedclust.helpers.effects import Mark
-from fedclust.helpers.errors import ConfigError, UserError, require
+from fedclust.helpers.errors import ConfigError, UserError, require, typed
 from fedclust.helpers.memory import short_of_memory
 from fedclust.helpers.ranges import Range, hints_of
 
@@ -124,6 +124,9 @@ class Objects:
                 self._check_value(entry, f"{key}[{place}]", object)
         elif allowed := _misfit(value, hint):
             shown = "null" if value is None else value
+            if "text" in allowed and (value is None or isinstance(value, bool | float)):
+                text = str(shown).lower() if isinstance(value, bool) else str(shown)
+                allowed += f"; {typed(key, text)} is text"
             raise ConfigError(f"{key}={shown} is not allowed: expected {allowed}")
 
     def _build(self, node: Any, key: str, from_data: Mapping[str, Any]) -> Any:
@@ -312,6 +315,11 @@ def _misfit(value: Any, hint: Any, numbers: Range | None = None) -> str:
         return "" if fits else "one of " + ", ".join(map(str, options))
     if origin is not None and inspect.isclass(origin) and issubclass(origin, Sequence):
         return _misfit_list(value, typing.get_args(hint))
+    if origin is not None and inspect.isclass(origin) and issubclass(origin, Mapping):
+        if not isinstance(value, Mapping):
+            return "a mapping"
+        wanted = [_misfit(entry, typing.get_args(hint)[1]) for entry in value.values()]
+        return next((f"a mapping, each entry {one}" for one in wanted if one), "")
     if hint is type(None):
         return "" if value is None else "null"
     if hint in (int, float):

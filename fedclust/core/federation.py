@@ -20,6 +20,7 @@ from fedclust.core.types import Dataset, Federation, Pool, Split
 from fedclust.core.validation import cut, redrawn
 from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import DataError, counted, require
+from fedclust.helpers.files import plain_file
 from fedclust.helpers.rng import Stream
 
 if TYPE_CHECKING:
@@ -271,8 +272,7 @@ def _frame(path: Path) -> pd.DataFrame:
     """The table, with known columns and whole numbers."""
     import pandas as pd  # most runs read no table, and it takes most of a second to load
 
-    if not path.is_file():
-        raise DataError(f"{path} not found: set partition.path to a .parquet or .csv file")
+    plain_file(path, "", "set partition.path to a .parquet or .csv file")
     require(
         path.suffix in (".parquet", ".csv"),
         "partition.path",
@@ -293,11 +293,10 @@ def _frame(path: Path) -> pd.DataFrame:
             f"{path} lacks the column {missing[0]}: it needs split, client, row and optionally "
             "group"
         )
-    odd = set(table["split"].unique()) - {"train", "test", "validation"}
+    odd = sorted({*map(str, table["split"].astype(str))} - {"train", "test", "validation"})
     if odd:
         raise DataError(
-            f"{path} has split={sorted(map(str, odd))[0]}: only train, test and validation are "
-            "allowed"
+            f"{path} has split={odd[0][:40]}: only train, test and validation are allowed"
         )
     if not len(table):
         raise DataError(f"{path} has no rows: it needs one per client and example")

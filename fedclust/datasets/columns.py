@@ -5,19 +5,26 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedclust.helpers.errors import DataError, some_of
+from fedclust.helpers.errors import DataError, counted, some_of
 
 Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    ColumnName = str
+else:  # a whole number may be typed, which `name_columns` makes the name
+    ColumnName = str | int
+Unlabelled = Literal["refuse", "drop"]  # rows without an outcome
 _SHOWN = 8  # names that a message lists
 _GAPS = {"nan", "na", "n/a", "null", "none", "?", "-", "missing"}
+# what stands for a gap in a column of words whose gaps are to be left out
+_ABSENT = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "?")
 _MOST, _FEWEST = 100, 20  # whole numbers that are classes, and rows of each of more
 
 
@@ -31,6 +38,7 @@ class Columns:
         read: the values [N] of a column.
         size: N.
         called: what the numbers of a column stand for, in their order; None for themselves.
+        order: the words of a column in an order that the file gives them; None where it gives none.
         remarks: what a reader of the results must know of the table, one line each.
     """
 
@@ -39,6 +47,7 @@ class Columns:
     read: Callable[[str], Array]
     size: int
     called: Callable[[str], Sequence[str] | None] = lambda _: None
+    order: Callable[[str], Sequence[str] | None] = lambda _: None
     remarks: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -57,8 +66,30 @@ class Columns:
                     f"{few(self.names)}"
                 )
 
-    def whole(self, names: Sequence[str]) -> None:
-        """Raise a `DataError` that tells of all columns of these that have gaps."""
+    def labelled(self, label: Sequence[str], unlabelled: Unlabelled) -> tuple[Columns, Array]:
+        """The table, with `unlabelled` drop without the rows that lack a value of the label, and
+        the places [n] of its rows in this one.
+        """
+        import pandas as pd
+
+        names = [name for name in label if name in self.names]
+        if unlabelled != "drop" or not names:
+            return self, np.arange(self.size)
+        values = [pd.Series(self.read(name)) for name in names]
+        gaps = np.any([(one.isna() | one.astype(str).isin(_ABSENT)) for one in values], axis=0)
+        kept = np.flatnonzero(~gaps)
+        if len(kept) == self.size:
+            return self, kept
+        self.remarks.append(
+            f"{self.what}: {counted(int(gaps.sum()), 'row')} of {self.size} without a value in "
+            f"{few(names)} {'is' if gaps.sum() == 1 else 'are'} left out"
+        )
+        return replace(self, read=lambda name: self.read(name)[kept], size=len(kept)), kept
+
+    def whole(self, names: Sequence[str], label: Sequence[str] = ()) -> None:
+        """Raise a `DataError` that tells of all columns of these that have gaps, among them those
+        of the label.
+        """
         import pandas as pd
 
         gaps = {name: np.flatnonzero(pd.isna(self.read(name))) for name in names}
@@ -68,9 +99,13 @@ class Columns:
             if len(rows)
         ]
         if told:
+            last = all(rows.tolist() in ([], [self.size - 1]) for rows in gaps.values())
+            cure = ", which may be one of totals, out" if last and self.size > 1 else " out"
+            if any(len(gaps.get(name, ())) for name in label):
+                cure += "; dataset.unlabelled=drop leaves out all rows without an outcome"
             raise DataError(
-                f"{self.what} has no value in column {'; in '.join(told)}: fill it or take the row "
-                "out"
+                f"{self.what} has no value in column {'; in '.join(told)}: fill it or take the row"
+                f"{cure}"
             )
 
     def values(self, key: str, name: str) -> Array:
@@ -177,8 +212,13 @@ class Columns:
         for one in names:
             if one.lower() in _GAPS:
                 self.remarks.append(f"{self.what}, column {name}: {one!r} is a name like any other")
+        self.tell_alike(name, names)
+        return torch.from_numpy(codes.reshape(-1).astype(np.int64)), names
+
+    def tell_alike(self, name: str, words: Sequence[str]) -> None:
+        """Remark on different words of a column that look alike."""
         alike: dict[str, list[str]] = {}
-        for one in names:
+        for one in words:
             alike.setdefault(_seen(one), []).append(one)
         for same in (same for same in alike.values() if len(same) > 1):
             bare = {" ".join(one.casefold().split()) for one in same}
@@ -187,7 +227,6 @@ class Columns:
                 f"{self.what}, column {name}: {' and '.join(map(repr, same))} {how}, and count as "
                 "different"
             )
-        return torch.from_numpy(codes.reshape(-1).astype(np.int64)), names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +250,15 @@ def _seen(name: str) -> str:
     """What tells a name from others at sight: no capitals, blanks, or ways to write a letter."""
     letters = unicodedata.normalize("NFKC", name.casefold())
     return " ".join("".join(one for one in letters if unicodedata.category(one) != "Cf").split())
+
+
+def name_columns(options: object, *keys: str) -> None:
+    """Make names of the whole numbers among the columns that options of a frozen part name."""
+    for key in keys:
+        given = getattr(options, key)
+        if isinstance(given, int) or (given is not None and not isinstance(given, str)):
+            names = str(given) if isinstance(given, int) else [str(name) for name in given]
+            object.__setattr__(options, key, names)
 
 
 def listed(columns: str | Sequence[str] | None) -> list[str]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from fedclust.core.task import Targets
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
-from fedclust.datasets.columns import Columns, listed
+from fedclust.datasets.columns import ColumnName, Columns, Unlabelled, listed, name_columns
 from fedclust.datasets.extra import installed
 from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs, read_targets
 from fedclust.datasets.normalise import WORDS, check_word
@@ -50,6 +50,7 @@ class HuggingFace:
         client: column of the natural client, for partition=natural, or several that name it
             together; None where there are none.
         group: column of the client's true group, None where there is none.
+        unlabelled: see `fedclust.datasets.csv.Csv`.
         test_share: share of the test set, drawn from the rows of every client, or from all; not
             used with `test`. 0 leaves it to partition=natural.
         data_seed: seed of one draw for all seeds of a run, or with test_share=0 of the cut by
@@ -69,13 +70,14 @@ class HuggingFace:
     train: str = "train"
     test: str | None = "test"
     image: str | None = None
-    features: Sequence[str] | None = None
-    exclude: Sequence[str] | None = None
+    features: Sequence[ColumnName] | None = None
+    exclude: Sequence[ColumnName] | None = None
     fill: Fill | None = None
     categories: Categories | None = None
-    label: str | Sequence[str] = "label"
-    client: str | Sequence[str] | None = None
-    group: str | None = None
+    label: ColumnName | Sequence[ColumnName] = "label"
+    client: ColumnName | Sequence[ColumnName] | None = None
+    group: ColumnName | None = None
+    unlabelled: Unlabelled = "refuse"
     test_share: Annotated[BelowOne, OnlyWith("test", None)] = 0.2
     data_seed: Annotated[Seed | None, OnlyWith("test", None)] = None
     size: Side | None = None
@@ -83,6 +85,7 @@ class HuggingFace:
     normalise: str = "mean_std"
 
     def __post_init__(self) -> None:
+        name_columns(self, "label", "features", "exclude", "client", "group")
         check_word(
             self.normalise, WORDS if self.image is not None else ("mean_std", "client", "none")
         )
@@ -109,25 +112,28 @@ class HuggingFace:
         """
         installed("datasets", "hf", "hf")
         table, first = self._tables()
-        used = [*listed(self.label), *listed(self.client), *listed(self.group)]
+        label = listed(self.label)
+        used = [*label, *listed(self.client), *listed(self.group)]
+        table, kept = table.labelled(label, self.unlabelled)
         wanted = Wanted(
             features=self.features,
             exclude=self.exclude,
             fill=self.fill,
             categories=self.categories,
+            normalise=self.normalise,
         )
-        table.whole([name for name in used if name in table.names])
+        table.whole([name for name in used if name in table.names], label)
         y = read_targets(table, self.label, targets)
         whose = table.clients(self.client, self.group)
         x = (
-            read_inputs(table, wanted, used, y[0])
+            read_inputs(table, wanted, used, y[0], whose)
             if self.image is None
             else self._pictures(table, self.image)
         )
         tests = (
             Drawn(self.test_share, self.data_seed)
             if self.test is None
-            else torch.arange(table.size) >= first
+            else torch.from_numpy(kept >= first)
         )
         name = Path(self.path).name
         return parted(table, name, x, y, whose, tests, self.normalise, self.fill)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -14,15 +15,23 @@ from torch import Tensor
 
 from fedclust.core.task import Targets
 from fedclust.datasets.checks import TOO_SMALL, vanishing
-from fedclust.datasets.columns import Array, Columns, few, listed, shown
+from fedclust.datasets.columns import Array, Columns, Owners, few, listed, shown
+from fedclust.datasets.signs import shown_sign, signs_of
+from fedclust.datasets.sites import tell_of_inputs
 from fedclust.datasets.suspects import tell, tell_of_gaps, without_slips
-from fedclust.helpers.errors import DataError, counted, require
+from fedclust.helpers.errors import DataError, counted, require, typed
 
 Fill = Literal["median", "mean", "most_frequent", "indicator"]
-Categories = Literal["onehot", "ordinal"]
+Coding = Literal["onehot", "ordinal"]
+# of all columns of words, or by the name of a column; a list is the order of its words
+Categories = Coding | Mapping[str, Coding | Sequence[str | int | float]]
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?")
 _COMMA = re.compile(r"[-+]?\d*,\d+")
 _MOST = 100  # different words that a column of categories may hold
+_FEW = 10  # numbers with a sign that may be categories, as doses of 5 mg and 10 mg
+_REST = "*"  # stands for the columns of words that dataset.categories does not name
+_NUMBERS = (int, float, np.integer, np.floating)
+_SHOWN = 5  # words of an order that a message shows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +42,7 @@ class Wanted:
     exclude: Sequence[str] | None
     fill: Fill | None
     categories: Categories | None
+    normalise: str = "mean_std"
 
     def __post_init__(self) -> None:
         require(
@@ -41,6 +51,21 @@ class Wanted:
             self.exclude,
             "null with dataset.features, which names all inputs",
         )
+
+    @property
+    def codings(self) -> dict[str, Coding | Sequence[str | int | float]]:
+        """How the words of columns become numbers, under `_REST` those of all others."""
+        if isinstance(self.categories, Mapping):
+            return {str(name): coding for name, coding in self.categories.items()}
+        return {} if self.categories is None else {_REST: self.categories}
+
+    def also(self, names: Sequence[str], *, rest: bool) -> str:
+        """What is typed to read further columns, and with `rest` all others of words, as words."""
+        if rest and not names and not isinstance(self.categories, Mapping):
+            return "dataset.categories=onehot"
+        codings = {**self.codings, **dict.fromkeys(names, "onehot")}
+        others = {_REST: codings.pop(_REST, "onehot")} if rest or _REST in codings else {}
+        return typed("dataset.categories", {**codings, **others})
 
 
 @dataclass(frozen=True)
@@ -103,7 +128,9 @@ def read_targets(
     return y.to(torch.float64 if targets == "numbers" else torch.uint8), tuple(names)
 
 
-def read_inputs(table: Columns, wanted: Wanted, used: Sequence[str], label: Tensor) -> Inputs:
+def read_inputs(
+    table: Columns, wanted: Wanted, used: Sequence[str], label: Tensor, whose: Owners | None = None
+) -> Inputs:
     """The features of a table.
 
     Args:
@@ -111,6 +138,7 @@ def read_inputs(table: Columns, wanted: Wanted, used: Sequence[str], label: Tens
         wanted: which of them, and how.
         used: columns that mean something else.
         label: targets of the rows, see `read_targets`, to find columns that repeat them.
+        whose: the clients, between which columns may differ.
 
     Raises:
         DataError: there are none, or some hold no finite numbers; all such columns are named.
@@ -125,7 +153,12 @@ def read_inputs(table: Columns, wanted: Wanted, used: Sequence[str], label: Tens
             f"{table.what} has column {both[0]} among its features: dataset.features must name "
             f"others than {few(used)}"
         )
-    columns = [Column(name, table.read(name)) for name in dict.fromkeys(names)]
+    codings = wanted.codings
+    table.known("dataset.categories", [name for name in codings if name != _REST])
+    columns = [
+        Column(name, table.read(name), codings.get(name), codings.get(_REST), table.order(name))
+        for name in dict.fromkeys(names)
+    ]
     if wanted.features is None and (wanted.exclude is None or wanted.exclude):
         columns = without_slips(table, columns, label.numpy(), wanted.exclude)
     if not columns:
@@ -137,17 +170,33 @@ def read_inputs(table: Columns, wanted: Wanted, used: Sequence[str], label: Tens
     def without(name: str) -> str:
         if wanted.features is not None:
             return f"dataset.features without {name}"
-        return f"dataset.exclude=[{','.join([*gone, name])}]"
+        return typed("dataset.exclude", [*gone, name])
 
-    tell(table, columns, label.numpy(), gaps=wanted.fill == "indicator", out=without)
-    if wanted.categories == "onehot" and wanted.fill != "indicator":
-        for one in columns:
-            if one.is_words and one.gaps.any():
-                table.remarks.append(
-                    f"{table.what}: column {one.name} has no word in "
-                    f"{counted(int(one.gaps.sum()), 'row')}: all its inputs are 0 there, whatever "
-                    "dataset.fill says"
-                )
+    indicated = wanted.fill == "indicator"
+    tell(table, columns, label.numpy(), gaps=indicated, out=without)
+    apart = wanted.normalise == "client"
+    tell_of_inputs(table, columns, whose or Owners(), apart=apart, indicated=indicated)
+    for one in (one for one in columns if one.is_words):
+        table.tell_alike(one.name, one.known)
+        if one.is_mixed and not one.is_named:
+            number = one.words[np.isfinite(one.number)][0]
+            table.remarks.append(
+                f"{table.what}: column {one.name} mixes words with numbers such as {number}: all "
+                "of it is read as words"
+            )
+        if one.is_sorted and len(one.known) > 2:
+            some = " < ".join([*one.known[:_SHOWN], *["…"] * (len(one.known) > _SHOWN)])
+            order = typed("dataset.categories", {one.name: ["first", "second", "third"]})
+            table.remarks.append(
+                f"{table.what}: column {one.name} is numbered in sorted order, {some}; "
+                f"{order} gives another"
+            )
+        if one.coding == "onehot" and not indicated and one.gaps.any():
+            table.remarks.append(
+                f"{table.what}: column {one.name} has no word in "
+                f"{counted(int(one.gaps.sum()), 'row')}: all its inputs are 0 there, whatever "
+                "dataset.fill says"
+            )
     parts = [(column, *part) for column in columns for part in column.parts(wanted)]
     return Inputs(
         np.stack([values for _, _, values, _ in parts], axis=1),
@@ -158,12 +207,40 @@ def read_inputs(table: Columns, wanted: Wanted, used: Sequence[str], label: Tens
 
 
 class Column:
-    """One column: numbers, with NaN for gaps, or words."""
+    """One column: numbers, with NaN for gaps, or words.
 
-    def __init__(self, name: str, values: Array) -> None:
+    Attributes:
+        name: of the column.
+        values: [N] as the table holds them.
+        gaps: [N] bool, where there is none.
+        number: [N] float64, NaN for gaps and for what is no number.
+        odd: [N] bool, what is neither a number nor a gap.
+        is_words: whether most of what is there are words, or it is to be read as words.
+        is_mixed: whether it holds words and numbers.
+        is_timed, is_dates: whether it holds times, or words that look like dates.
+        coding: how its words become numbers: onehot, ordinal or their order; None is not said.
+        is_named: whether `coding` was given for this column.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        values: Array,
+        coding: Coding | Sequence[str | int | float] | None = None,
+        rest: Coding | Sequence[str | int | float] | None = None,
+        order: Sequence[str] | None = None,
+    ) -> None:
+        """Args:
+        name, values: see above.
+        coding: what is said of the column by its name.
+        rest: what is said of all columns of words.
+        order: of its words, where the file knows one.
+        """
         import pandas as pd
 
-        self.name, self.values = name, values
+        self.name, self.values, self.is_named = name, values, coding is not None
+        self.coding = rest if coding is None else coding
+        self._order = order
         self.gaps: npt.NDArray[np.bool_] = pd.isna(values)
         self.number = np.full(len(values), np.nan)
         self.is_timed = values.dtype.kind in "mM" or any(
@@ -178,33 +255,56 @@ class Column:
             self.number[fine] = [float(value) for value in values[fine]]
             self.gaps |= fine & np.isnan(self.number)  # NaN with blanks around it
         filled = np.count_nonzero(~self.gaps)
-        self.is_words = (
-            not self.is_timed
-            and bool(2 * np.count_nonzero(self.odd) > filled)
-            and all(isinstance(value, str) for value in values[self.odd])
-        )
+        most = bool(2 * np.count_nonzero(self.odd) > filled)
+        self.is_mixed = bool(0 < np.count_nonzero(self.odd) < filled)
+        self.is_words = not self.is_timed and (self.is_named or most)
+        self.is_words &= all(isinstance(value, str) for value in values[self.odd])
         self.is_dates = self.is_timed or bool(
-            self.is_words and all(_DATE.fullmatch(str(v).strip()) for v in values[self.odd][:50])
+            self.odd.any()
+            and self.is_words
+            and all(_DATE.fullmatch(str(v).strip()) for v in values[self.odd][:50])
+            and not self.is_named
         )
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether its words are numbered in an order that nobody gave."""
+        return self.coding == "ordinal" and self._order is None and bool(self.odd.any())
+
+    @cached_property
+    def words(self) -> Array:
+        """Its values as words [N], "" for gaps."""
+        found = np.empty(len(self.values), dtype=object)
+        found[:] = [
+            "" if gap else _text(number) if isinstance(value, _NUMBERS) else str(value).strip()
+            for value, number, gap in zip(self.values, self.number, self.gaps, strict=True)
+        ]
+        return found
+
+    @cached_property
+    def known(self) -> list[str]:
+        """Its different words in their order."""
+        found = set(self.words[~self.gaps].tolist())
+        if self.coding is not None and not isinstance(self.coding, str):
+            return [*map(_text, self.coding)]
+        if self.coding == "ordinal" and self._order is not None:
+            return [word for word in self._order if word in found]
+        return sorted(found, key=None if self.odd.any() else float)
 
     def parts(self, wanted: Wanted) -> Iterator[tuple[str, npt.NDArray[np.float64], bool]]:
         """Features that the column becomes: name, values, and whether it is of categories."""
         if self.is_words:
-            words = np.array(["" if gap else str(v).strip() for v, gap in self._each()])
-            known = sorted(set(words[~self.gaps].tolist()))
-            if wanted.categories == "onehot":
-                for word in known:
-                    yield f"{self.name}={word}", (words == word).astype(np.float64), True
+            if self.coding == "onehot":
+                for word in self.known:
+                    yield f"{self.name}={word}", (self.words == word).astype(np.float64), True
             else:
-                codes = np.searchsorted(known, words).astype(np.float64)
-                yield self.name, np.where(self.gaps, np.nan, codes), True
+                code = {word: float(place) for place, word in enumerate(self.known)}
+                codes = np.array([code.get(word, np.nan) for word in self.words])
+                yield self.name, codes, True
         else:
             yield self.name, self.number, False
         if wanted.fill == "indicator" and self.gaps.any():
             yield f"{self.name} is missing", self.gaps.astype(np.float64), False
-
-    def _each(self) -> Iterator[tuple[Any, bool]]:
-        return zip(self.values, self.gaps.tolist(), strict=True)
 
 
 def _check(table: Columns, columns: Sequence[Column], wanted: Wanted) -> None:
@@ -217,35 +317,49 @@ def _check(table: Columns, columns: Sequence[Column], wanted: Wanted) -> None:
     dates = [f"{one.name} ({_first(one)})" for one in columns if one.is_dates]
     if dates:
         said.append(f"dates in {_columns(dates)}: give a number of days, or leave them out")
-    mixed = [one for one in columns if one.odd.any() and not one.is_words and not one.is_dates]
-    for one in mixed:
-        row = int(np.flatnonzero(one.odd)[0])
-        said.append(
-            f"{shown(one.values[row])} in column {one.name}, row {row + 1}: features must be "
-            "numbers"
-        )
-    words = [one for one in columns if one.is_words and not one.is_dates]
-    commas = [one.name for one in words if all(map(_is_comma, one.values[one.odd][:50]))]
+    others = [one for one in columns if one.odd.any() and not one.is_dates and not one.is_named]
+    commas = [one for one in others if all(map(_is_comma, one.values[one.odd][:50]))]
     if commas:
         said.append(
-            f"numbers with commas in {_columns(commas)}: dataset.decimal=',' with another "
-            "dataset.separator reads decimal commas; those between thousands must be taken out"
+            f"numbers with commas in {_columns([one.name for one in commas])}: "
+            f"{typed('dataset.decimal', ',')} with another dataset.separator reads decimal commas; "
+            "those between thousands must be taken out"
         )
-    words = [one for one in words if one.name not in commas]
-    many = [one.name for one in words if len(set(one.values[one.odd].tolist())) > _MOST]
-    if wanted.categories is None and words:
-        each = [f"{one.name} ({_first(one)})" for one in words]
+    others = [one for one in others if one not in commas]
+    mixed = [one for one in others if not one.is_words or _signs(one)]
+    for one in mixed:
+        row = int(np.flatnonzero(one.odd)[0])
+        signs = " and ".join(map(shown_sign, _signs(one)))
+        cure = f" (take {signs} out)" if signs else ""
         said.append(
-            f"words in {_columns(each)}: features must be numbers; dataset.categories=onehot reads "
-            "words"
+            f"{shown(one.values[row])} in column {one.name}, row {row + 1}: features must be "
+            f"numbers{cure}"
         )
+    words = [one for one in columns if one.is_words and not one.is_dates]
+    words = [one for one in words if one not in commas and one not in mixed]
+    many = [one.name for one in words if len(set(one.words[~one.gaps].tolist())) > _MOST]
+    unsaid = [one for one in words if one.coding is None]
+    if unsaid:
+        each = [f"{one.name} ({_first(one)})" for one in unsaid]
+        said.append(f"words in {_columns(each)}: features must be numbers")
     elif many:
         said.append(
             f"more than {_MOST} different words in {_columns(many)}: they are no categories"
         )
+    some = [one.name for one in mixed if len(set(one.words.tolist())) <= _MOST]
+    if unsaid or some:
+        what = "words" if not some else f"all of {_columns(some)} as words"
+        said[-1] += f"; {wanted.also(some, rest=bool(unsaid))} reads {what}"
+    for one in words:
+        if lacking := sorted({*one.words[~one.gaps].tolist()} - {*one.known}):
+            said.append(
+                f"{few(lacking)} in column {one.name}, which dataset.categories does not list: "
+                f"{few(one.known)}"
+            )
     gaps = [one for one in columns if one.gaps.any() and not one.is_dates]
-    gaps = [one for one in gaps if not (one.is_words and wanted.categories == "onehot")]
+    gaps = [one for one in gaps if not (one.is_words and one.coding == "onehot")]
     if wanted.fill is None and gaps:
+        gaps.sort(key=lambda one: -int(one.gaps.sum()))  # those that a message has no room for last
         each = [f"{one.name} ({counted(int(one.gaps.sum()), 'row')})" for one in gaps]
         first = f", first in row {int(np.flatnonzero(gaps[0].gaps)[0]) + 1}"
         said.append(f"no value in {_columns(each)}{first}: dataset.fill=median fills gaps")
@@ -270,6 +384,19 @@ def _check(table: Columns, columns: Sequence[Column], wanted: Wanted) -> None:
                 f"{table.what} has {one.number[odd[0]]} in column {one.name}, row {odd[0] + 1}: "
                 "features must be finite numbers that fit float32"
             )
+
+
+def _signs(one: Column) -> list[str]:
+    """The signs beside the numbers of a column that holds measurements rather than categories:
+    others have none, or there are many of them.
+    """
+    odd = [str(value) for value in one.values[one.odd]]
+    return signs_of(odd) if one.is_mixed or len(set(odd)) > _FEW else []
+
+
+def _text(word: object) -> str:
+    """How a word of an order is compared with those of a column: 1.0 is 1."""
+    return f"{word:.15g}" if isinstance(word, int | float) else str(word).strip()
 
 
 def _columns(names: Sequence[str]) -> str:

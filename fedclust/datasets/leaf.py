@@ -21,6 +21,7 @@ from fedclust.datasets.normalise import affine, check_word, unchanged
 from fedclust.datasets.pictures import picture
 from fedclust.datasets.tokens import WORDS, Characters, Kind, Words, text_of
 from fedclust.helpers.errors import DataError, require
+from fedclust.helpers.files import plain_file
 from fedclust.helpers.ranges import AtLeastOne, AtLeastThree, AtLeastTwo, Ranged, Side
 
 _KEYS = {"users": list, "num_samples": list, "user_data": dict}
@@ -245,6 +246,7 @@ def _users(folder: Path) -> _Users:
         )
     found: _Users = {}
     for file in files:
+        plain_file(file, "leaf: ", "take it out of the folder")
         one = read("leaf", file, partial(_json, file), key="dataset.path")
         lacking = [
             key

@@ -28,6 +28,7 @@ from fedclust.datasets.normalise import (
 from fedclust.datasets.tokens import as_ids
 from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
 from fedclust.helpers.errors import DataError, require
+from fedclust.helpers.files import plain_file
 from fedclust.helpers.ranges import AtLeastTwo, Ranged, Side
 
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -77,11 +78,8 @@ class Npz(Ranged):
             DataError: the file is missing, corrupt or lacks an array, an array has a wrong shape
                 or label, or a class has no training example.
         """
-        path = Path(self.path)
-        if not path.is_file():
-            raise DataError(
-                f"npz: {path} not found: set dataset.path to a file that holds {', '.join(_KEYS)}"
-            )
+        cure = f"set dataset.path to a file that holds {', '.join(_KEYS)}"
+        path = plain_file(Path(self.path), "npz: ", cure)
         arrays = read("npz", path, lambda: _arrays(path), key="dataset.path")
         x_train, x_test = self._examples(path, arrays)
         read_y = _labels if targets == "classes" else partial(_targets, targets)

@@ -18,6 +18,7 @@ from fedclust.datasets.copies import told_of_copies
 from fedclust.datasets.fit import Fit
 from fedclust.datasets.inputs import Inputs
 from fedclust.datasets.normalise import affine, as_float32, centre, unchanged
+from fedclust.datasets.sites import tell_of_targets
 from fedclust.helpers.errors import DataError, require
 
 
@@ -99,6 +100,7 @@ def parted(
             f"{table.what} leaves no row to train on: lower dataset.test_share, or see which rows "
             "the data name for training"
         )
+    tell_of_targets(table, y.numpy(), known, whose, classes=y.dim() == 1)
     unseen = [known[k] for k in range(len(known)) if not bool((y[~tests] == k).any())]
     if unseen and fixed and y.dim() == 1:
         raise DataError(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,13 +15,15 @@ import numpy as np
 
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
-from fedclust.datasets.columns import few
-from fedclust.datasets.csv import check_signs, csv_table
+from fedclust.datasets.columns import ColumnName, name_columns, shown
+from fedclust.datasets.csv import check_signs, csv_table, passed_over, table_files
+from fedclust.datasets.sites import told
 from fedclust.datasets.suspects import stands_for_a_gap
 from fedclust.datasets.windows import Values, Windows
-from fedclust.helpers.errors import DataError
+from fedclust.helpers.errors import DataError, typed
 
-_ENDS = (".csv", ".parquet")
+_DOTTED = re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}")
+_AMERICAN = ("%m/%d/%Y %I:%M %p", "%m/%d/%Y %I:%M:%S %p")  # of which pandas guesses nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,9 @@ class Series(Windows):
         features: further columns whose past a model sees.
         time: column of dates or numbers that rows are sorted by, with equal steps; None where rows
             are in order.
+        time_format: how its dates are written, as in %d.%m.%Y %H:%M; None for the usual ways. Where
+            days and months could be taken for each other, the month is first unless dots stand
+            between them or a row says otherwise.
         client: column of the client; None where `path` is a folder, whose file names are the
             clients.
         group: column of the client's true group, the same in all its rows; None where there is
@@ -40,22 +47,26 @@ class Series(Windows):
         normalise: mean_std (of every channel, by the training parts) or none. Targets keep their
             unit here; the task standardises them.
         separator, decimal: between two fields and before fractions, of a CSV.
+        encoding: of a CSV, by its name in Python.
     """
 
     path: str
-    value: str = "value"
-    features: Sequence[str] = ()
-    time: str | None = None
-    client: str | None = None
-    group: str | None = None
+    value: ColumnName = "value"
+    features: Sequence[ColumnName] = ()
+    time: ColumnName | None = None
+    time_format: str | None = None
+    client: ColumnName | None = None
+    group: ColumnName | None = None
     normalise: Literal["mean_std", "none"] = "mean_std"
     separator: str = ","
     decimal: str = "."
+    encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        name_columns(self, "value", "features", "time", "client", "group")
         object.__setattr__(self, "separator", self.separator.replace("\\t", "\t"))
-        check_signs(self.separator, self.decimal)
+        check_signs(self.separator, self.decimal, self.encoding)
 
     def load(self) -> Dataset:
         """The windows, clients in the sorted order of their names.
@@ -71,8 +82,18 @@ class Series(Windows):
         groups = self.group and [self._group(client, tables[client]) for client in clients]
         scaled = self.normalise == "mean_std"
         made = self.cut(Path(self.path).stem, series, clients, groups or None, scaled=scaled)
-        gaps = _odd_values(dict(zip(clients, series, strict=True)), [self.value, *self.features])
-        return replace(made, remarks=(*self._passed_over(), *self._at_odds(when), *gaps))
+        by_name = dict(zip(clients, series, strict=True))
+        gaps = [*_odd_values(by_name, [self.value, *self.features]), *self._units(by_name)]
+        return replace(
+            made, remarks=(*passed_over("series", Path(self.path)), *self._at_odds(when), *gaps)
+        )
+
+    def _units(self, series: Mapping[str, Values]) -> Iterator[str]:
+        """Remarks on clients whose columns seem to be in other units."""
+        for place, name in enumerate([self.value, *self.features]):
+            own = {client: channels[:, place] for client, channels in series.items()}
+            for said in told(own, f"column {name}", is_coded=False):
+                yield f"series: {Path(self.path).stem}: {said}"
 
     def _at_odds(self, when: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
         """Remarks on clients whose steps are longer, or whose windows begin at another time of the
@@ -105,31 +126,10 @@ class Series(Windows):
                 "dataset.stride=1"
             )
 
-    def _passed_over(self) -> tuple[str, ...]:
-        """A remark on what lies in the folder and is no series, hidden things aside."""
-        path = Path(self.path)
-        others = sorted(
-            one.name
-            for one in (path.iterdir() if path.is_dir() else ())
-            if not one.name.startswith(".") and one.suffix.lower() not in _ENDS
-        )
-        if not others:
-            return ()
-        kinds = " or ".join(_ENDS)
-        return (f"series: {path}: passed over what is no {kinds} file: {few(others)}",)
-
     def _tables(self) -> dict[str, Any]:
         """The rows of every client, each with its place in the file."""
         path = Path(self.path)
-        files = [path] if path.is_file() else []
-        if path.is_dir():
-            found = (file for file in path.iterdir() if not file.name.startswith("."))
-            files = sorted(file for file in found if file.suffix.lower() in _ENDS)
-        if not files:
-            raise DataError(
-                f"series: {path} is no file and no folder of {' or '.join(_ENDS)} files: set "
-                "dataset.path to one"
-            )
+        files = table_files("series", path)
         if path.is_dir() != (self.client is None):
             kind = "a folder, whose file names are the clients" if path.is_dir() else "one file"
             asked = "null" if path.is_dir() else "the column of the clients"
@@ -170,7 +170,8 @@ class Series(Windows):
             words = [one for one in (self.client, self.group) if one is not None]
             needed = [one for one in (self.value, *self.features, self.time) if one is not None]
             needed = [*needed, *words]
-            return csv_table("series", file, needed, words, self.separator, self.decimal)
+            signs = self.separator, self.decimal, self.encoding
+            return csv_table("series", file, needed, words, *signs)
         table = pd.read_parquet(file)
         named = [one for one in table.index.names if one is not None and one not in table.columns]
         if named:  # what pandas wrote as the index of the rows
@@ -188,7 +189,7 @@ class Series(Windows):
             times = table[self.time]
             if not pd.api.types.is_numeric_dtype(times):
                 place = f"column {self.time} of client {client}"
-                times = read("series", place, partial(_times, times), "dataset.time")
+                times = read("series", place, partial(self._times, client, times), "dataset.time")
             if times.isna().any():
                 raise DataError(f"{where} no time in a row of column {self.time}: fill it")
             times = times.sort_values()
@@ -221,6 +222,30 @@ class Series(Windows):
             )
         found: Values = values
         return found
+
+    def _times(self, client: str, column: Any) -> Any:
+        """The times of a client, of one zone, those that name theirs in UTC."""
+        import pandas as pd
+
+        texts = column[column.notna()].astype(str).str.strip()
+        dotted = bool(texts.str.match(_DOTTED).all())  # nobody writes 12.31.2026
+        # of 01/02 the month is first, unless a later row, as 13/02, says that the day is
+        ways: list[dict[str, Any]] = [{"dayfirst": dotted}, {"dayfirst": True}]
+        ways += [{"format": form} for form in _AMERICAN]
+        if self.time_format is not None:
+            ways = [{"format": self.time_format}]
+        with warnings.catch_warnings(action="error"):  # a form that is not recognised
+            for way in ways:
+                with suppress(ValueError, UserWarning):
+                    return pd.to_datetime(column, utc=True, **way).dt.tz_localize(None)
+        with warnings.catch_warnings(action="ignore"):
+            odd = texts[pd.to_datetime(texts, utc=True, errors="coerce", **ways[0]).isna()]
+        form = typed("dataset.time_format", "%d.%m.%Y %H:%M")
+        raise DataError(
+            f"series: client {client} has {shown((odd if len(odd) else texts).iloc[0])} in column "
+            f"{self.time}, which is no time in {self.time_format or 'a form that is known'}: "
+            f"{form} says another"
+        )
 
     def _group(self, client: str, table: Any) -> str:
         if table[self.group].isna().any():
@@ -256,20 +281,3 @@ def _number(span: Any) -> float:
 def _names(column: Any) -> Any:
     """What a column calls clients or groups, without the blanks around it."""
     return column.astype(str).str.strip()
-
-
-def _times(column: Any) -> Any:
-    """Times of one zone, those that name theirs in UTC. Of 01/02 the month is first, unless a later
-    row, as 13/02, says that the day is.
-    """
-    import pandas as pd
-
-    with warnings.catch_warnings(action="error"):  # a form that is not recognised
-        try:
-            times = pd.to_datetime(column, utc=True)
-        except ValueError as error:
-            try:
-                times = pd.to_datetime(column, utc=True, dayfirst=True)
-            except (ValueError, UserWarning):
-                raise error from None
-    return times.dt.tz_localize(None)

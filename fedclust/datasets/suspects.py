@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedclust.datasets.columns import Array, Columns
-from fedclust.helpers.errors import counted
+from fedclust.helpers.errors import counted, typed
 
 if TYPE_CHECKING:
     from fedclust.datasets.inputs import Column
@@ -40,8 +40,8 @@ def without_slips(
     copy = "repeats the label" if label.ndim == 1 else "is a target in another unit"
     said = "is no input; dataset.exclude=[] keeps every column"
     if exclude:
-        out = ",".join([*exclude, *index, *empty, *same])
-        said = f"is an input all the same; dataset.exclude=[{out}] leaves it out, too"
+        out = typed("dataset.exclude", [*exclude, *index, *empty, *same])
+        said = f"is an input all the same; {out} leaves it out, too"
     why = {**dict.fromkeys(index, "numbers the rows"), **dict.fromkeys(empty, "is empty")}
     for name, reason in {**why, **dict.fromkeys(same, copy)}.items():
         table.remarks.append(f"{table.what}: column {name} {reason} and {said}")

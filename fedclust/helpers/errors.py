@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
+import shlex
 import signal
 from collections.abc import Collection, Iterable, Mapping
 from operator import ne
 from pathlib import Path
+
+_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")  # texts that an override needs no quotes for
+_READ = ("null", "true", "false", "nan", "inf")  # those that it reads as something else
+_SHELL = re.compile(r"[A-Za-z0-9_@%+=:,./\[\]-]+")  # what a shell leaves alone
+_KEY = re.compile(r"[^A-Za-z0-9_/+.$%*@?|-]")  # letters of a mapping's key that are escaped
 
 
 class UserError(ValueError):
@@ -123,6 +130,33 @@ def require(condition: bool, key: str, got: object, allowed: str) -> None:
     if not condition:
         shown = "''" if isinstance(got, str) and not got else got
         raise ConfigError(f"{key}={shown} is not allowed: {allowed}")
+
+
+def typed(key: str, value: object) -> str:
+    """An override as a shell takes it, as in `'dataset.separator=";"'`."""
+    text = f"{key}={_spelt(value)}"
+    return text if _SHELL.fullmatch(text) else shlex.quote(text)
+
+
+def _spelt(value: object) -> str:
+    """A value as an override spells it."""
+    if isinstance(value, Mapping):
+        each = (f"{_KEY.sub(_escaped, str(name))}: {_spelt(one)}" for name, one in value.items())
+        return f"{{{', '.join(each)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_spelt, value))}]"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if not isinstance(value, str):
+        return str(value)
+    if _BARE.fullmatch(value) and value.lower() not in _READ:
+        return value
+    inner = re.sub(r'(\\*)(")', r"\1\1\\\2", value)  # backslashes count before a quote alone
+    return '"' + re.sub(r"(\\+)$", r"\1\1", inner) + '"'
+
+
+def _escaped(letter: re.Match[str]) -> str:
+    return f"\\{letter[0]}"
 
 
 def closest(word: str, known: Iterable[str]) -> str:

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedclust.helpers.errors import DataError
+
 _HALF = ".fedclust.tmp"  # ends the name of a file that is being written, and of no other
 _BLOCK = 1 << 20  # bytes read at once
 _LARGEST = 16 << 20  # bytes of a config or a record; those of a job are a thousandth of it
@@ -75,6 +77,25 @@ def regular(path: Path) -> Path:
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "is a pipe, a device or a folder", str(path))
     return path
+
+
+def plain_file(path: Path, what: str, cure: str) -> Path:
+    """The path of a file that can be read more than once, and ends.
+
+    Args:
+        path: of the file.
+        what: begins the message, as in "csv: ".
+        cure: what to do instead.
+
+    Raises:
+        DataError: there is none, or a folder, or a pipe, whose reader may wait for ever.
+    """
+    if path.is_file():
+        return path
+    looks = "is a folder" if path.is_dir() else "not found"
+    if path.exists() and not path.is_dir():
+        looks = "is a pipe or a device: save what it gives as a file"
+    raise DataError(f"{what}{path} {looks}: {cure}")
 
 
 def harmless(path: Path) -> Path:

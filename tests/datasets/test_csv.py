@@ -239,8 +239,12 @@ def test_whole_numbers_of_any_length_are_read(path: Path) -> None:
         (TABLE.splitlines()[0], COLUMNS, "holds no row below its first line"),
         ("", {}, "cannot read"),
         ("\x00\x01\x02\n\x00,,,", {}, "no column label"),
-        ("a;label\n1;2\n", {}, "has a single column, a;label: dataset.separator=';' reads it"),
-        ("a,label\n1,2\n", {"separator": ";"}, "column, a,label: dataset.separator=',' reads it"),
+        ("a;label\n1;2\n", {}, "has a single column, a;label: 'dataset.separator=\";\"' reads it"),
+        (
+            "a,label\n1,2\n",
+            {"separator": ";"},
+            "column, a,label: 'dataset.separator=\",\"' reads it",
+        ),
         ('age,label\n1,"2\n', {}, "cannot read"),
     ],
 )
@@ -339,7 +343,7 @@ def test_an_index_of_parquet_that_is_asked_for_is_a_column(tmp_path: Path) -> No
 
 def test_text_in_another_encoding_is_told(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("label,dose,site\n0,1,Köln\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"t.csv is no text in UTF-8 .*: save it as such, or chan"):
+    with pytest.raises(DataError, match=r"no text in UTF-8 .*: dataset.encoding=latin-1 r"):
         Csv(path=str(tmp_path / "t.csv")).load()
 
 

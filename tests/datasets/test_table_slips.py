@@ -17,7 +17,7 @@ from fedclust.core.federation import build, summary, write_table
 from fedclust.core.types import Dataset, Federation
 from fedclust.datasets.csv import Csv
 from fedclust.datasets.npz import Npz
-from fedclust.helpers.errors import ConfigError, DataError, UserError
+from fedclust.helpers.errors import ConfigError, DataError, UserError, typed
 from fedclust.partitions.from_file import FromFile
 from fedclust.partitions.iid import IID
 from fedclust.partitions.natural import Natural
@@ -68,8 +68,8 @@ def test_row_numbers_and_copies_of_the_label_are_no_inputs(
         (remark,) = some.remarks
         assert some.shape == (2,)
         column = next(iter(more), "Unnamed: 0")
-        assert f"{column} {why} and is an input all the same; dataset.excl" in remark
-        assert f"dataset.exclude=[age,{column}] leaves it out, too" in remark
+        assert f"{column} {why} and is an input all the same; " in remark
+        assert f"{typed('dataset.exclude', ['age', column])} leaves it out, too" in remark
 
 
 def test_a_measurement_called_index_is_an_input_and_an_empty_column_is_none(tmp_path: Path) -> None:
@@ -205,10 +205,12 @@ def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_byte_order_marks_semicolons_and_decimal_commas(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_bytes(b"\xef\xbb\xbflabel;x\n0;1,5\n1;2,5\n0;3,5\n1;4,25\n")
-    with pytest.raises(DataError, match=r"a single column, label;x: dataset.separator=';'"):
+    with pytest.raises(DataError, match=r"a single column, label;x: 'dataset.separator=\";\"'"):
         Csv(path=str(file)).load()
     given = {"path": str(file), "separator": ";", "normalise": "none", "test_share": 0.5}
-    with pytest.raises(DataError, match=r"numbers with commas in column x: dataset.decimal=','"):
+    with pytest.raises(
+        DataError, match=r"numbers with commas in column x: 'dataset.decimal=\",\"'"
+    ):
         Csv(**given).load()
     dataset = Csv(**given, decimal=",").load()
     both = torch.cat([dataset.x_train, dataset.x_test]).flatten().sort().values
@@ -230,7 +232,7 @@ def test_all_that_is_wrong_with_columns_is_told_at_once(tmp_path: Path) -> None:
         "dates in column when (2020-01-31 in row 1)",
         "old in column age, row 6: features must be numbers",
         "words in column sex (m in row 1)",
-        "no value in columns chol (1 row), ca (20 rows), first in row 5: dataset.fill=median",
+        "no value in columns ca (20 rows), chol (1 row), first in row 1: dataset.fill=median",
         "dataset.exclude or dataset.features leaves columns out",
     ):
         assert part in str(error.value)

@@ -1,0 +1,192 @@
+"""How words become numbers, column by column, and which words are numbers with a sign."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from fedclust.config.objects import Objects
+from fedclust.core.types import Dataset
+from fedclust.datasets.csv import Csv
+from fedclust.datasets.signs import sign_of
+from fedclust.helpers.errors import ConfigError, DataError, typed
+
+ROWS = 60
+RNG = np.random.default_rng(0)
+PLAIN = pd.DataFrame({"x": RNG.normal(0, 1, ROWS).round(3), "label": np.arange(ROWS) % 2})
+PAIN = np.array(["low", "medium", "high"])[RNG.integers(0, 3, ROWS)]
+ORDER = ["low", "medium", "high"]
+
+
+def load(table: pd.DataFrame, folder: Path, **options: Any) -> Dataset:
+    table.to_csv(folder / "t.csv", index=False)
+    given = {"normalise": "none", "test_share": 0.2, "data_seed": 0} | options
+    return Csv(path=str(folder / "t.csv"), **given).load()
+
+
+def column(dataset: Dataset, name: str) -> list[float]:
+    """The values of a feature, those for training first."""
+    place = dataset.names.features.index(name)
+    values: list[float] = torch.cat([dataset.x_train, dataset.x_test])[:, place].tolist()
+    return values
+
+
+def in_order(dataset: Dataset, table: pd.DataFrame, name: str) -> list[Any]:
+    """The values of a column of the table in the order of the dataset's rows."""
+    rows = [table["x"].round(3).tolist().index(round(x, 3)) for x in column(dataset, "x")]
+    return [table[name].iloc[row] for row in rows]
+
+
+def test_a_list_is_the_order_and_other_columns_have_a_coding_of_their_own(tmp_path: Path) -> None:
+    ward, cp = np.array(["a", "b"])[np.arange(ROWS) // 2 % 2], RNG.integers(1, 5, ROWS)
+    table = PLAIN.assign(pain=PAIN, ward=ward, cp=cp, kind=ward)
+    how = {"pain": ORDER, "cp": "onehot", "*": "onehot"}
+    dataset = load(table, tmp_path, categories=how)
+    assert dataset.names.features == (
+        *("x", "pain", "ward=a", "ward=b"),
+        *("cp=1", "cp=2", "cp=3", "cp=4", "kind=a", "kind=b"),
+    )
+    assert not [line for line in dataset.remarks if "pain" in line]
+    assert column(dataset, "pain") == [*map(ORDER.index, in_order(dataset, table, "pain"))]
+    assert column(dataset, "cp=3") == [value == 3 for value in in_order(dataset, table, "cp")]
+    turned = load(table, tmp_path, categories=how | {"cp": [4, 3, 2, 1]})
+    assert column(turned, "cp") == [4 - value for value in in_order(turned, table, "cp")]
+    with pytest.raises(
+        DataError, match=r"words in column kind .*'dataset.categories=\{pain: .*onehot"
+    ):
+        load(table, tmp_path, categories={"pain": ORDER, "ward": "onehot"})
+    with pytest.raises(DataError, match=r"has high in column pain, which dataset.categories does"):
+        load(table, tmp_path, categories=how | {"pain": ["low", "medium"]})
+    with pytest.raises(DataError, match=r"no column pein, which dataset.categories names"):
+        load(table, tmp_path, categories={"pein": ORDER})
+
+
+def test_words_in_sorted_order_are_told_and_an_ordered_column_of_parquet_keeps_its_own(
+    tmp_path: Path,
+) -> None:
+    table = PLAIN.assign(pain=PAIN, yes=np.where(PAIN == "low", "n", "y"))
+    dataset = load(table, tmp_path, categories="ordinal")
+    (remark,) = dataset.remarks  # of two words the order says nothing
+    assert "column pain is numbered in sorted order, high < low < medium; " in remark
+    assert "'dataset.categories={pain: [first,second,third]}' gives another" in remark
+    ordered = table.assign(pain=pd.Categorical(PAIN, categories=ORDER, ordered=True))
+    ordered.to_parquet(tmp_path / "t.parquet")
+    given: dict[str, Any] = {"normalise": "none", "data_seed": 0, "categories": "ordinal"}
+    dataset = Csv(path=str(tmp_path / "t.parquet"), **given).load()
+    assert not dataset.remarks
+    assert column(dataset, "pain") == [*map(ORDER.index, in_order(dataset, table, "pain"))]
+
+
+def test_words_that_look_alike_are_told_of_inputs_too(tmp_path: Path) -> None:
+    sex = np.array(["male", "Male ", "female"])[RNG.integers(0, 3, ROWS)]
+    (remark,) = load(PLAIN.assign(sex=sex), tmp_path, categories="onehot").remarks
+    assert "column sex: 'Male' and 'male' differ in capitals or blanks only, and count as" in remark
+
+
+@pytest.mark.parametrize(
+    ("text", "sign"),
+    [
+        *[("<0.5", "<"), ("≥ 3", "≥"), ("43%", "%"), ("4.5 %", "%"), ("61 kg", "kg"), ("$43", "$")],
+        *[("2.7±0.1", "±"), ("1\u2009081", "\u2009"), ("1 081", " "), ("\u221243", "\u2212")],
+        *[("1_021", "_"), ("0x29", "0x"), ("5.2 mmol/l", "mmol/l"), ("3+", "+"), ("37 °C", "°C")],
+        *[("low", ""), ("18-39", ""), ("ward 3", ""), ("T1", ""), ("12:30", ""), ("1.2.3", "")],
+        *[("", ""), ("IV", ""), ("AB-", ""), ("2020-01-31", "")],
+    ],
+)
+def test_the_sign_beside_a_number(text: str, sign: str) -> None:
+    assert sign_of(text) == sign
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ("<{}", "take '<' out"),
+        ("{}%", "take '%' out"),
+        ("{} kg", "take 'kg' out"),
+        ("${}", "take '$' out"),
+        ("{}±0.1", "take '±' out"),
+        ("\u2212{}", "write -"),
+        ("1_0{}", "take '_' out"),
+        ("0x{}", "take '0x' out"),
+        ("1\u2009{}", "take a thin blank out"),
+    ],
+)
+@pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
+def test_measurements_with_a_sign_are_no_categories(
+    form: str, says: str, share: float, tmp_path: Path
+) -> None:
+    number = RNG.integers(100, 140, ROWS)
+    signed = np.arange(ROWS) < share * ROWS
+    value = [form.format(n) if odd else str(n) for n, odd in zip(number, signed, strict=True)]
+    with pytest.raises(DataError, match="in column v, row 1: features must be numbers") as error:
+        load(PLAIN.assign(v=value), tmp_path, categories="onehot")
+    assert says in str(error.value)
+    hint = "'dataset.categories={v: onehot, *: onehot}' reads all of column v as words"
+    assert hint in str(error.value)
+    taken = load(PLAIN.assign(v=value), tmp_path, categories={"v": "onehot"})
+    assert len(taken.names.features) == 1 + len(set(value))
+
+
+@pytest.mark.parametrize(
+    "words", [("18-39", "<18", "65+"), ("5 mg", "10 mg"), ("1st", "2nd", "3rd"), ("I", "II", "IV")]
+)
+def test_few_words_with_numbers_in_them_are_categories(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    value = np.array(words)[RNG.integers(0, len(words), ROWS)]
+    dataset = load(PLAIN.assign(v=value), tmp_path, categories="onehot")
+    assert set(dataset.names.features) == {"x", *(f"v={word}" for word in words)}
+    assert not dataset.remarks
+
+
+def test_words_among_numbers_are_refused_or_told_and_have_a_way_out(tmp_path: Path) -> None:
+    livch = np.array(["0", "1", "2", "3+"])[RNG.integers(0, 4, ROWS)]
+    with pytest.raises(DataError, match=r"has 3\+ in column livch, row \d+: features must be") as e:
+        load(PLAIN.assign(livch=livch), tmp_path, categories="onehot")
+    (hint,) = [part for part in shlex.split(str(e.value)) if part.startswith("dataset.categories=")]
+    how = OverridesParser.create().parse_override(hint).value()
+    assert how == {"livch": "onehot", "*": "onehot"}
+    table = PLAIN.assign(livch=livch)
+    dataset = load(table, tmp_path, categories=how)
+    assert dataset.names.features[1:] == ("livch=0", "livch=1", "livch=2", "livch=3+")
+    assert column(dataset, "livch=2") == [v == "2" for v in in_order(dataset, table, "livch")]
+    drive = np.array(["4", "f", "r", "f"])[RNG.integers(0, 4, ROWS)]
+    (remark,) = load(PLAIN.assign(drive=drive), tmp_path, categories="onehot").remarks
+    assert "column drive mixes words with numbers such as 4: all of it is read as words" in remark
+
+
+@pytest.mark.parametrize(
+    "value",
+    [";", ",", "\t", "a b", "null", "true", "07", "1e3", "it's", 'q"u', "back\\", "größe", "<0.5"],
+)
+def test_a_hint_survives_a_shell_and_hydra(value: str) -> None:
+    for given in (value, [1, value], {"x y": value, "q(1)": [value], "*": "onehot"}):
+        (word,) = shlex.split(typed("dataset.key", given))
+        assert OverridesParser.create().parse_override(word).value() == given
+    assert typed("dataset.exclude", ["a", "b"]) == "dataset.exclude=[a,b]"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            {"categories": "onehott"},
+            "categories=onehott is not allowed: expected one of onehot, or",
+        ),
+        ({"categories": {"a": "one"}}, "a mapping, each entry one of onehot, ordinal or a list"),
+        ({"label": None}, "label=null is not allowed: .*'dataset.label=\"null\"' is text"),
+        ({"label": 2.5}, "label=2.5 is not allowed: .*'dataset.label=\"2.5\"' is text"),
+        ({"features": True}, "features=True is not allowed: expected a list"),
+    ],
+)
+def test_options_that_are_none_are_one_line(options: dict[str, Any], says: str) -> None:
+    node = {"_target_": "fedclust.datasets.csv.Csv", "path": "t.csv", **options}
+    with pytest.raises(ConfigError, match=says):
+        Objects().check(node, "dataset")

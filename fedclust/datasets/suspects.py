@@ -116,9 +116,11 @@ def tell(
             continue
         plain = bool(np.isfinite(one.number).all())
         whole = plain and bool((one.number == np.floor(one.number)).all())
+        different = len(set(one.values.tolist()))
         counts = whole and not _INDEX.fullmatch(one.name.strip()) and _counts_up(one.number)
         key = _KEY.fullmatch(one.name) is not None and (whole or one.is_words)
-        if counts or (key and len(set(one.values.tolist())) > rows / 2):
+        # what begins anew for every client, as the days of a study, says when and not which row
+        if (counts and different >= rows / _TABLES) or (key and different > rows / 2):
             table.remarks.append(
                 f"{table.what}: column {one.name}, an input, looks like a number of the row; "
                 f"{out(one.name)} leaves it out"

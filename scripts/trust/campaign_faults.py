@@ -39,6 +39,7 @@ from faults import (
     modules,
     owned,
     sweeps,
+    tables,
     tampering,
 )
 from faults.case import ENDS, Case
@@ -60,6 +61,7 @@ PARTS: Mapping[str, Callable[[bool], Iterator[Case]]] = {
     "tampering": tampering.cases,
     "sweeps": sweeps.cases,
     "edges": edges.cases,
+    "tables": tables.cases,
 }
 
 

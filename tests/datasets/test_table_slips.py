@@ -111,6 +111,28 @@ def test_what_nearly_tells_the_classes_apart_is_named(
     assert not load(TABLE.assign(noise=RNG.integers(0, 3, ROWS)), tmp_path).remarks
 
 
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        (
+            np.arange(ROWS) + 5 * (np.arange(ROWS) > 30),
+            True,
+        ),  # of rows, of which some were left out
+        (np.arange(ROWS) % 30, True),  # of two files that were joined
+        (np.arange(ROWS) % 10, False),  # days of a study, 0 to 9 of every person
+        (1960 + np.arange(ROWS) // 6, False),  # years in order
+    ],
+    ids=["rows", "files", "days", "years"],
+)
+def test_a_counter_that_begins_anew_is_no_number_of_the_row(
+    column: Any, told: bool, tmp_path: Path
+) -> None:
+    remarks = load(TABLE.assign(days=column), tmp_path).remarks
+    assert ["days, an input, looks like a number of the row" in one for one in remarks] == [
+        True
+    ] * told
+
+
 def test_numbers_that_follow_the_target_are_named(tmp_path: Path) -> None:
     celsius = RNG.normal(20, 5, ROWS).round(1)
     more = {"fahrenheit": (celsius * 1.8 + 32).round(0), "square": np.exp(celsius / 5)}

@@ -24,10 +24,10 @@ from fedclust.helpers.errors import (
     did_you_mean,
     interrupted,
     is_full,
-    printable,
 )
 from fedclust.helpers.garbage import searched_rarely
 from fedclust.helpers.messages import messages_may_be_lost, output_is_named
+from fedclust.helpers.prose import complain
 from fedclust.runtime.signals import ending
 
 USAGE = """usage: fedclust COMMAND …
@@ -186,7 +186,7 @@ def _fail(message: str, status: int) -> None:
     if _told:  # what a library made of the end that a signal began
         sys.exit(_told[0])
     if not quiet():
-        print(f"fedclust: {printable(message)}", file=sys.stderr, flush=True)
+        complain(message)
     sys.exit(status)
 
 

@@ -6,11 +6,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedclust.config.tree import choices, describe
-from fedclust.datasets.publishers import PUBLISHERS, bring
-from fedclust.helpers.errors import ConfigError, UserError, did_you_mean
+from fedclust.datasets.publishers import FOLDER, PUBLISHERS, bring, there
+from fedclust.helpers.errors import ConfigError, DataError, UserError, did_you_mean
+from fedclust.helpers.prose import complain
 
 if TYPE_CHECKING:  # what lists imports no PyTorch
     from fedclust.core.types import Dataset
@@ -47,15 +48,13 @@ def command(arguments: Sequence[str]) -> None:
     for name in names:
         try:
             if name in PUBLISHERS:
-                files = bring(name, Path(root), Path(source) if source else None)
-                print(f"{name}: {about[name]} in {', '.join(map(str, files))}")
-                continue
-            dataset = load(name, root, download=True)
+                bring(name, Path(root), Path(source) if source else None)
+            told = found(name, root, download=True)
         except UserError as error:
-            print(f"fedclust: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+            complain(" ".join(str(error).split()))
             status = error.exit_status
         else:
-            print(f"{name}: {len(dataset.x_train)} + {len(dataset.x_test)} examples in {root}")
+            print(f"{name}: {told}")
     if status:
         sys.exit(status)
 
@@ -64,6 +63,33 @@ def known() -> dict[str, str]:
     """What can be downloaded, or made of a publisher's files, and what it is."""
     files = {name: describe(file) for name, file in downloadable().items()}
     return files | {name: one.about for name, one in PUBLISHERS.items()}
+
+
+def found(name: str, root: str, *, download: bool) -> str:
+    """What there is of a data set that is `known`, and where.
+
+    Args:
+        name: of it.
+        root: data.root.
+        download: fetch what is missing, of those that are no publisher's files.
+
+    Raises:
+        DataError: it is not there, unreadable, or cannot be downloaded.
+    """
+    if name in PUBLISHERS:
+        files = there(name, Path(root))
+        if not files:
+            raise DataError(f"{name}: not in {Path(root, FOLDER)}")
+        return f"{PUBLISHERS[name].about} in {', '.join(map(str, files))}"
+    dataset = load(name, root, download=download)
+    return f"{len(dataset.x_train)} + {len(dataset.x_test)} examples in {root}"
+
+
+def remedy(name: str) -> str:
+    """How a data set that is `known` gets where it is looked for."""
+    if name in PUBLISHERS and PUBLISHERS[name].url is None:
+        return f"`fedclust data {name} --from FOLDER` makes it of {PUBLISHERS[name].needs}"
+    return f"`fedclust data {name}` downloads it"
 
 
 def _taken(words: list[str], option: str) -> str | None:
@@ -80,14 +106,22 @@ def _taken(words: list[str], option: str) -> str | None:
 
 def downloadable() -> dict[str, Path]:
     """The data sets that can be downloaded, each with its config file."""
-    known = choices("dataset").items()
     # others that have `download` name what is to be downloaded themselves
-    both = ("root: ${data.root} ", "download: ${data.download}")
-    return {
-        name: file
-        for name, file in known
-        if all(one in file.read_text(encoding="utf-8") for one in both)
-    }
+    both = {"root": "${data.root}", "download": "${data.download}"}
+    files = choices("dataset").items()
+    return {name: file for name, file in files if both.items() <= _node(file).items()}
+
+
+def _node(file: Path) -> dict[str, Any]:
+    """A data set's config, with that of the files that it begins from."""
+    import yaml
+
+    own = yaml.safe_load(file.read_text(encoding="utf-8"))
+    node: dict[str, Any] = {}
+    for parent in own.pop("defaults", ()):
+        if isinstance(parent, str) and parent != "_self_":  # else a part of it, or of the run
+            node |= _node(file.with_name(f"{parent}.yaml"))
+    return node | own
 
 
 def load(name: str, root: str, *, download: bool) -> Dataset:
@@ -101,10 +135,8 @@ def load(name: str, root: str, *, download: bool) -> Dataset:
     Raises:
         DataError: it is not there, unreadable, or cannot be downloaded.
     """
-    import yaml
-
     from fedclust.config.objects import Objects
 
-    node = yaml.safe_load(downloadable()[name].read_text(encoding="utf-8"))
+    node = _node(choices("dataset")[name])
     dataset: Dataset = Objects().make(node | {"root": root, "download": download}, "dataset").load()
     return dataset

@@ -16,9 +16,10 @@ from packaging.requirements import Requirement
 from rich.console import Console
 
 from fedclust import __version__
-from fedclust.commands.data import downloadable
+from fedclust.commands.data import found, known, remedy
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.extras import install
+from fedclust.helpers.prose import say
 from fedclust.launch.arguments import user_dir, without_user_dir
 
 _SIDE = 1024  # of the matrices whose product is timed
@@ -49,10 +50,10 @@ def command(arguments: Sequence[str]) -> None:
         ConfigError: where arguments are no overrides.
         UserError: for a job that cannot be built.
     """
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     if arguments:
         for name, value in _model(arguments):
-            console.print(f"  {name:<14} {value}", markup=False)
+            say(console, value, head=f"  {name:<14} ")
         return
     missing: list[str] = []
     for title, rows in (
@@ -65,10 +66,10 @@ def command(arguments: Sequence[str]) -> None:
     ):
         console.print(title, style="bold")
         for name, value in rows:
-            console.print(f"  {name:<14} {value}", markup=False)
+            say(console, value, head=f"  {name:<14} ")
     console.print("missing" if missing else "nothing is missing", style="bold")
     for line in missing:
-        console.print(f"  {line}", markup=False)
+        say(console, line, head="  ")
 
 
 def _model(arguments: Sequence[str]) -> Rows:
@@ -206,7 +207,6 @@ def _first_line(command: Sequence[str]) -> str:
 
 def _data_sets(missing: list[str]) -> Rows:
     """Which data sets can be read."""
-    from fedclust.commands.data import load
     from fedclust.helpers.memory import readable
 
     root = Path(os.environ.get("FEDCLUST_DATA", "data"))
@@ -214,14 +214,12 @@ def _data_sets(missing: list[str]) -> Rows:
     folders = (root.absolute(), *root.absolute().parents)
     free = readable(shutil.disk_usage(next(one for one in folders if one.is_dir())).free)
     yield "looked in", f"{root.absolute()} ({why}), {free} free"
-    for name in downloadable():
+    for name in known():
         try:
-            dataset = load(name, str(root), download=False)
+            yield name, found(name, str(root), download=False)
         except DataError as error:
             yield name, " ".join(str(error).split()).partition(": data.root")[0]
-            missing.append(f"{name}: `fedclust data {name}` downloads it")
-        else:
-            yield name, f"{len(dataset.x_train)} + {len(dataset.x_test)} examples"
+            missing.append(f"{name}: {remedy(name)}")
 
 
 def _extras(missing: list[str]) -> Rows:

@@ -12,7 +12,12 @@ from rich.text import Text
 from fedclust.config.about import about
 from fedclust.config.tree import choices, describe, groups
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
+from fedclust.helpers.prose import say
 from fedclust.launch.arguments import user_dir, without_user_dir
+
+_INDENT = "  "
+_MIDDLE = 24  # columns of a terminal for what stands between name and description, at most
+_LEAST = 30  # columns for a description; with fewer it has lines of its own
 
 
 def command(arguments: Sequence[str]) -> None:
@@ -49,11 +54,22 @@ def show(console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequ
         wide = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
         for row in (heads, *rows) if any(heads) else rows:
             print(
-                "  "
+                _INDENT
                 + "  ".join(
                     cell.ljust(width) for cell, width in zip(row, wide, strict=True)
                 ).rstrip()
             )
+        return
+    width = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads) - 1)]
+    width[1:] = [min(one, _MIDDLE) for one in width[1:]]
+    if console.width - len(_INDENT) - sum(width) - len(heads) < _LEAST:
+        console.print(Text(title, style="bold"))
+        for name, *cells, told in rows:
+            beside = [
+                f"{head}: {cell}" for head, cell in zip(heads[1:], cells, strict=False) if cell
+            ]
+            say(console, "  ".join([name, *beside]), head=_INDENT, style="cyan")
+            say(console, told, head=3 * _INDENT)
         return
     table = Table(
         title=title,
@@ -63,17 +79,12 @@ def show(console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequ
         show_header=any(heads),
         header_style="dim",
     )
-    for place, head in enumerate(heads):
-        first, last = place == 0, place == len(heads) - 1
-        table.add_column(
-            head,
-            style="cyan" if first else "",
-            no_wrap=not last,
-            overflow="fold",
-            justify="left" if first or last else "right",
-        )
+    table.add_column(heads[0], style="cyan", no_wrap=True)
+    for head, most in zip(heads[1:], width[1:], strict=False):
+        table.add_column(head, width=most)
+    table.add_column(heads[-1])
     for name, *cells in rows:
-        table.add_row(f"  {name}", *(Text(cell) for cell in cells))  # a bracket is no markup
+        table.add_row(f"{_INDENT}{name}", *map(Text, cells))  # a bracket is no markup
     console.print(table)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedclust.helpers.errors import ConfigError, RunFolderError, UserError, require
+from fedclust.helpers.prose import complain
 from fedclust.launch.sweep_report import report, searches
 
 _OUTSIDE = "report.outside"
@@ -42,10 +43,10 @@ def command(arguments: Sequence[str]) -> None:
             if len(arguments) == 1:
                 raise
             status = max(status, error.exit_status)
-            _say(str(error))
+            complain(" ".join(str(error).split()))
         except OSError as error:
             status = max(status, 1)
-            _say(f"no report of {argument}: {error.filename or ''}: {error.strerror or error}")
+            complain(f"no report of {argument}: {error.filename or ''}: {error.strerror or error}")
     if status:
         sys.exit(status)
 
@@ -62,7 +63,3 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], str | None]:
         require(bool(value), key, value, "a CSV file")
         outside = value
     return folders, outside
-
-
-def _say(message: str) -> None:
-    print(f"fedclust: {' '.join(message.split())}", file=sys.stderr, flush=True)

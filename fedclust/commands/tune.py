@@ -29,6 +29,7 @@ from fedclust.helpers.errors import (
     require,
 )
 from fedclust.helpers.locks import lock, without_locks
+from fedclust.helpers.prose import say
 from fedclust.launch.arguments import user_dir, without_user_dir
 from fedclust.launch.checks import check_choices, check_form, checked
 from fedclust.launch.compose import compose
@@ -39,6 +40,7 @@ from fedclust.launch.scales import parsed
 from fedclust.launch.surroundings import hydra_of_its_own, importable
 from fedclust.launch.sweep_report import report
 from fedclust.launch.unread import refuse_unread, typed_keys, without_effect
+from fedclust.runtime.progress import Said
 from fedclust.runtime.shared_data import SharedData
 from fedclust.tuning.space import (
     Dimension,
@@ -135,7 +137,7 @@ def _search_all(given: Sequence[str], own: Path | None, console: Console) -> tup
 
     def warn(line: str) -> None:
         if line not in told:
-            console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
+            say(console, line, style="yellow")
         told.add(line)
 
     def fail(error: UserError | DivergedError) -> None:
@@ -144,7 +146,7 @@ def _search_all(given: Sequence[str], own: Path | None, console: Console) -> tup
             raise error
         line = " ".join(f"fedclust: {error}".split())
         if line not in told:
-            console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
+            say(console, line, style="red")
         told.add(line)
         status = max(status, getattr(error, "exit_status", 1))
 
@@ -160,10 +162,10 @@ def _search_all(given: Sequence[str], own: Path | None, console: Console) -> tup
     _check_groups(searches, typed)
     if any(_draws_tests(search.config) for search in searches):
         warn(_DRAWN)
-    data = SharedData()
+    data, said = SharedData(), Said()
     for search in searches:
         try:
-            search.run(wanted or search.budget, data, console)
+            search.run(wanted or search.budget, data, console, said.is_new)
             folders.add(search.folder.parent)
         except (UserError, DivergedError) as error:
             fail(error)
@@ -415,13 +417,16 @@ class _Search:
         """The values of the first trial."""
         return {key: default_of(self.config, key) for key in self.space}
 
-    def run(self, wanted: int, data: SharedData, console: Console) -> None:
+    def run(
+        self, wanted: int, data: SharedData, console: Console, is_new: Callable[[str], bool]
+    ) -> None:
         """What is left of the search, and its files.
 
         Args:
             wanted: complete trials that the budget is for.
             data: of the search before.
             console: where to tell.
+            is_new: whether a line has not been said in this command.
 
         Raises:
             UserError, Interrupted: as a job.
@@ -455,6 +460,7 @@ class _Search:
                 own=self.own,
                 data=data,
                 console=console,
+                is_new=is_new,
                 fatal=TOLD,
                 in_a_line=in_a_line,
             )
@@ -557,7 +563,7 @@ class _Search:
         """A line with what has been spent."""
         spent = self._spent(trials)
         line = f"{self.choices['algorithm']}, {what}, {spent:.1f} of {wanted} spent{more}"
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        say(console, line)
 
 
 def _short(value: Value) -> str:

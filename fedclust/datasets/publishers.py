@@ -96,6 +96,11 @@ def bring(
     return files
 
 
+def there(name: str, root: Path) -> list[Path]:
+    """The files of a federation that `bring` has written below `root`."""
+    return sorted((root / FOLDER).glob(f"{name}[._]*"))
+
+
 def _unpack(name: str, url: str, folder: Path, download: Callable[..., Any]) -> None:
     """The files of an archive in a folder."""
     from fedclust.datasets.checks import one_line

@@ -13,6 +13,7 @@ from typing import TypeVar
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
+from rich.text import Text
 from yaml import YAMLError
 
 from fedclust.helpers.distributed import here
@@ -29,6 +30,7 @@ from fedclust.helpers.errors import (
     is_full,
 )
 from fedclust.helpers.memory import short_of_memory
+from fedclust.helpers.prose import say
 from fedclust.launch.notes import Notes
 
 T = TypeVar("T")
@@ -105,7 +107,7 @@ def attempt_in_sweep(
     except (DivergedError, UserError) as error:
         line = " ".join(f"fedclust: {error}".split())
         if line not in notes.not_run():
-            console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
+            say(console, line, style="red")
         notes.add_not_run(getattr(error, "exit_status", 1), line)
     except Exception as error:  # a mistake of a user's algorithm, or of this program
         line = tell_traceback(error, console, own)
@@ -137,8 +139,8 @@ def tell_traceback(error: Exception, console: Console, folder: Path | None) -> s
             folded = [f"  … {counted(len(calls), 'call')} …\n"]
             lines += traceback.format_list(calls) if is_own else folded
         shown = "".join(lines)
-    for text, style in ((line, "red"), (shown.rstrip(), "dim")):
-        console.print(text, style=style, highlight=False, soft_wrap=True, markup=False)
+    say(console, line, style="red")
+    console.print(Text(shown.rstrip(), style="dim"), soft_wrap=True)
     return line
 
 

@@ -22,6 +22,7 @@ from fedclust.config import schema
 from fedclust.helpers.distributed import here, quiet
 from fedclust.helpers.errors import counted
 from fedclust.helpers.messages import messages_may_be_lost
+from fedclust.helpers.prose import say
 from fedclust.launch import gpus
 from fedclust.launch.checks import check_report, checked
 from fedclust.launch.failures import attempt, attempt_in_sweep
@@ -30,7 +31,7 @@ from fedclust.launch.notes import Notes
 from fedclust.launch.surroundings import VARIABLES, FoldersBefore, importable
 from fedclust.launch.sweep_report import add_job, save_jobs
 from fedclust.launch.unread import without_effect
-from fedclust.runtime.progress import Aside, Progress, Replaced, Shown, Sweep
+from fedclust.runtime.progress import Aside, Once, Progress, Replaced, Shown, Sweep
 from fedclust.runtime.shared_data import SharedData
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ class JobRunner:
         """
         try:
             choices = request.choices
-            warn = Aside(str(choices["algorithm"]), console).warn
+            aside = Aside(str(choices["algorithm"]), console, self._once(request))
+            warn = partial(aside.remark, of_method=True)
             tuned, resolved = checked(
                 config, choices, request.overrides, self.typed, self.own, warn
             )
@@ -158,12 +160,6 @@ class JobRunner:
             with importable(self.own), ExitStack() as afterwards:
                 told = partial(without_effect, tuned, resolved, request.overrides, self.own)
                 value = self._finish(resolved, path, title, request, console, afterwards, told)
-            if request.number is None and resolved["progress"]:
-                console.print(
-                    f"`fedclust report {shlex.quote(str(path))}` makes tables and figures",
-                    highlight=False,
-                    soft_wrap=True,
-                )
             return value
         finally:
             self.before.remove_unused(request.folder)
@@ -221,8 +217,10 @@ class JobRunner:
                 config = {**resolved, "device": device, "engine": engine}
                 built = build(config, self.own, federations=self.data.of(config))
                 self.data.keep(built.federations)
+                aside = Aside(title, console, self._once(request))
                 for line in without_effect():
-                    Aside(title, console).warn(line)
+                    key = line.lstrip("+").partition("=")[0]
+                    aside.remark(line, of_method=not schema.is_setting(key))
             else:
                 read_meanings(path)  # no file of a user's was imported
                 if metric is not None:
@@ -234,23 +232,40 @@ class JobRunner:
             if built is None:
                 folder.renew()
         if built is None:
-            console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
             for remark in folder.remarks:
                 Aside(title, console).warn(remark)
                 self.notes.add("remarks", remark)
-            return ranks.agree(lambda: objective(folder.path, metric))
+            value = ranks.agree(lambda: objective(folder.path, metric))
+            self._end(resolved, path, request, console, "is done already")
+            return value
         progress = self._progress(title, console, request, shown=resolved["progress"])
         afterwards.callback(built.tracker.close)
         run(built, folder, progress)
         if folder.finished_here:  # whoever finished it has done so
             _hand_over(built.tracker, folder.path, progress)
         self.seconds.append(perf_counter() - began)
-        return ranks.agree(lambda: objective(folder.path, metric))
+        value = ranks.agree(lambda: objective(folder.path, metric))
+        if request.number is None or not resolved["progress"]:  # else its last round was shown
+            self._end(resolved, path, request, console, "is done")
+        return value
+
+    def _end(
+        self, resolved: Mapping[str, Any], path: Path, request: Request, console: Console, how: str
+    ) -> None:
+        """Say what came out of a job, and where, as the last that is said of it."""
+        if quiet():  # one of several ranks does it
+            return
+        from fedclust.launch.outcome import outcome
+        from fedclust.metrics.summary import last_by_seed
+
+        if request.number is None and resolved["progress"]:
+            say(console, f"`fedclust report {shlex.quote(str(path))}` makes tables and figures")
+        say(console, outcome(path, last_by_seed(path), resolved, how))
 
     def _progress(self, title: str, console: Console, request: Request, *, shown: bool) -> Progress:
         """What a person sees of a job while it runs."""
         if not shown:
-            return Aside(title, console)
+            return Aside(title, console, self._once(request))
         after, name = None, ""
         if not request.alone:
             name = f"job {request.number}" + ("" if self.num_jobs is None else f"/{self.num_jobs}")
@@ -258,7 +273,14 @@ class JobRunner:
             mean = sum(self.seconds) / len(self.seconds) if self.seconds else None
             after = Sweep(self.num_jobs - request.number, mean)
         kind = Replaced if console.is_jupyter else Shown
-        return kind(title, console, after, name=name, live=request.alone)
+        once = self._once(request)
+        return kind(title, console, after, name=name, live=request.alone, once=once)
+
+    def _once(self, request: Request) -> Once | None:
+        """What says once what jobs of a sweep share; None where there is one job."""
+        if request.number is None:
+            return None
+        return Once(str(request.choices["algorithm"]), self.notes.is_new)
 
 
 def _told_of_loading(
@@ -269,7 +291,7 @@ def _told_of_loading(
     if shown and alone and console.is_terminal:
         return console.status(text[: console.width - 3], refresh_per_second=4)
     if shown and not console.is_jupyter:
-        console.print(text, highlight=False, soft_wrap=True)
+        say(console, text)
     return nullcontext()
 
 

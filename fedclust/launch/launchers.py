@@ -20,6 +20,7 @@ from rich.console import Console
 
 from fedclust.helpers.distributed import quiet
 from fedclust.helpers.errors import ConfigError, JobLost, UserError, counted
+from fedclust.helpers.prose import say
 from fedclust.launch.notes import Notes
 from fedclust.runtime.signals import heard
 
@@ -51,7 +52,7 @@ def told_elsewhere(
     if "submitit_folder" not in launcher or no_slurm:
         return nullcontext()
     console = Console(stderr=True, quiet=quiet())
-    tell = partial(console.print, highlight=False, soft_wrap=True, markup=False)
+    tell = partial(say, console)
     begun = "the jobs are started" if num_jobs is None else f"{counted(num_jobs, 'job')} started"
     tell(f"{begun}; what they print is in {results / '.submitit'}")
     return notes.told_as_jobs_end(tell)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from threading import Event, Thread
 
@@ -37,6 +40,21 @@ class Notes:
         """The lines of a file; none where there is no such file."""
         file = self.folder / name
         return file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+
+    def is_new(self, line: str) -> bool:
+        """Whether no job has asked for the same line before, of those that print where this process
+        does: a launcher may give every job a file of its own.
+        """
+        with suppress(OSError):
+            place = os.fstat(sys.stderr.fileno())
+            line = f"{place.st_dev} {place.st_ino} {line}"
+        try:
+            (self.folder / f"said-{sha256(line.encode()).hexdigest()}").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        except FileNotFoundError:  # the command has ended
+            pass
+        return True
 
     def add_not_run(self, status: int, line: str) -> None:
         """Remember what a job said before it gave up, and the exit status that it means."""

@@ -10,6 +10,7 @@ from rich.console import Console
 from fedclust.helpers.distributed import quiet
 from fedclust.helpers.errors import UserError, require
 from fedclust.helpers.messages import OUTPUT
+from fedclust.helpers.prose import say
 from fedclust.launch.notes import Notes
 
 _JOBS = "reached"  # in the folder of notes: one line of JSON per job and what became of it
@@ -57,7 +58,7 @@ def report_sweep(folder: Path, notes: Notes) -> None:
         line = " ".join(f"no report of {folder}: {kind}{error}".split())
         if isinstance(error, OSError) and error.filename == OUTPUT:
             line = f"{OUTPUT} cannot be written: {error.strerror}; the report is in {folder}/report"
-        Console(stderr=True).print(line, style="red", highlight=False, soft_wrap=True, markup=False)
+        say(Console(stderr=True), line, style="red")
         notes.add_not_run(1, line)
 
 
@@ -92,9 +93,9 @@ def report(folder: Path, console: Console, outside: str | None = None) -> None:
 
         page = make_tuning_report(folder)
         print_table(tuning_table(read_searches(folder)), console)
-        console.print(f"report: {page}", highlight=False, soft_wrap=True)
+        say(console, f"report: {page}")
         return
     contents = all_contents(folder, outside)
     page = make_report(folder, contents)
     print_summary(contents, console)
-    console.print(f"report: {page}", highlight=False, soft_wrap=True)
+    say(console, f"report: {page}")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedclust.helpers.errors import require
 from fedclust.helpers.files import atomic_write
@@ -54,6 +55,16 @@ def over_seeds(folder: Path) -> dict[str, float]:
             for row in csv.DictReader(file)
             if row["seed"] in ("mean", "std")
         }
+
+
+def last_by_seed(folder: Path) -> dict[str, NDArray[np.float64]]:
+    """Of every metric of a finished job the last values of its seeds, from `summary.csv`."""
+    found: dict[str, list[float]] = {}
+    with (folder / "summary.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["value"] == "last" and row["seed"].isdecimal():
+                found.setdefault(row["metric"], []).append(float(row["number"]))
+    return {metric: np.array(values) for metric, values in found.items()}
 
 
 def objective(folder: Path, metric: str | None) -> float:

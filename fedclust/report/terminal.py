@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from fedclust.helpers.prose import say
 from fedclust.report.against_best import rule
 from fedclust.report.formats import decimals, factor, in_percent, plus_minus
 from fedclust.report.group_recovery import words
@@ -52,7 +53,7 @@ def print_table(table: Table, console: Console) -> None:
         grid.add_row(*map(Text, words))
     console.print(grid)
     for note in table.notes:
-        console.print(Text(note, style="dim"), soft_wrap=True)
+        say(console, note, style="dim")
 
 
 def _print(report: Contents, console: Console) -> None:
@@ -95,21 +96,21 @@ def _print(report: Contents, console: Console) -> None:
         dashes = [Text("–")] * len([*beside, *papers])
         grid.add_row(Text(guess.label, style="dim"), text, *dashes, Text(str(len(score))))
     console.print(grid)
-    console.print(Text("mean ± std over seeds", style="dim"))
+    say(console, "mean ± std over seeds", style="dim")
     for line in (*rule(list(places.values()), metric), *below(report.spec, report.arms)):
         marked = line if console.is_terminal else line.replace("Bold:", "*:", 1)
-        console.print(Text(marked, style="dim"), soft_wrap=True)
+        say(console, marked, style="dim")
     if names := list(dict.fromkeys(name for arm in report.arms for name in names_of(arm))):
         told = f"scores of predictions ({', '.join(names)}): a table of the report, and scores.md"
-        console.print(Text(told, style="dim"), soft_wrap=True)
+        say(console, told, style="dim")
     _print_claims(report, console)
     lines = list(filter(None, map(words, report.arms)))
     for line in lines[:_MOST_LINES]:
-        console.print(Text(line), soft_wrap=True)
+        say(console, line)
     if len(lines) > _MOST_LINES:
-        console.print(Text(f"… and {len(lines) - _MOST_LINES} more in the report"), soft_wrap=True)
+        say(console, f"… and {len(lines) - _MOST_LINES} more in the report")
     for banner in report.banners:
-        console.print(Text(banner, style="yellow"), soft_wrap=True)
+        say(console, banner, style="yellow")
 
 
 def _paper(score: NDArray[np.float64], number: Printed | None, comparable: bool) -> Text:
@@ -127,13 +128,11 @@ def _print_claims(report: Contents, console: Console) -> None:
     claims = [row for table in report.tables if table.name == "claims" for row in table.rows]
     if len(claims) > _MOST_CLAIMS:
         holding = sum(bool(verdict.good) for _, _, verdict, _ in claims)
-        console.print(
-            Text(f"{holding} of {len(claims)} claims hold; the report lists them"), soft_wrap=True
-        )
+        say(console, f"{holding} of {len(claims)} claims hold; the report lists them")
         return
     for claim, measured, verdict, seeds in claims:
         style = {True: "green", False: "red", None: "yellow"}[verdict.good]
         noun = "seed" if seeds.text.endswith(" of 1") else "seeds"
         where = "" if seeds.text == "–" else f"; {seeds.text} {noun}"
         line = f"{verdict.mark or '?'} {claim.text}: {verdict.text} ({measured.text}{where})"
-        console.print(Text(line, style=style), soft_wrap=True)
+        say(console, line, style=style)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from fedclust.helpers.meter import Meter, meter
+from fedclust.helpers.prose import say
 from fedclust.metrics import METRICS, headline_of
 
 _REFRESH = 4  # times a second that a live line is drawn
@@ -41,7 +42,13 @@ class Progress(Protocol):
         ...
 
     def warn(self, message: str) -> None:
-        """Something a person should know, in one line."""
+        """Something a person should know of this job, in one line."""
+        ...
+
+    def remark(self, message: str, *, of_method: bool) -> None:
+        """Something that a reader of the results should know, in one line, which other jobs of the
+        command share: those of the same method, or all on the same data.
+        """
         ...
 
     def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
@@ -81,9 +88,7 @@ def _describe(values: Mapping[str, float]) -> list[str]:
 
 
 def _warn(console: Console, message: str) -> None:
-    console.print(
-        f"  warning: {message}", style="yellow", highlight=False, soft_wrap=True, markup=False
-    )
+    say(console, message, head="  warning: ", style="yellow")
 
 
 def _finishing(t: int, saved: int, left: float | None, signum: int) -> str:
@@ -94,6 +99,38 @@ def _finishing(t: int, saved: int, left: float | None, signum: int) -> str:
     again = "Ctrl-C again to stop now: " if signum == signal.SIGINT else ""
     kept = f"the last checkpoint is round {saved + 1}" if saved >= 0 else "no checkpoint yet"
     return f"finishing round {t + 1} {when}, {again}{kept}"
+
+
+class Said:
+    """The lines that the jobs of one process have said; see `Once`."""
+
+    def __init__(self) -> None:
+        self._lines = set[str]()
+
+    def is_new(self, line: str) -> bool:
+        """Whether a line has not been asked for before."""
+        before = len(self._lines)
+        self._lines.add(line)
+        return len(self._lines) > before
+
+
+@dataclass(frozen=True)
+class Once:
+    """Of a job that is one of several, so that what they share is said once.
+
+    Attributes:
+        method: the job's.
+        is_new: whether a line has not been said by another one; it is said then.
+    """
+
+    method: str
+    is_new: Callable[[str], bool]
+
+    def remark(self, console: Console, message: str, *, of_method: bool) -> None:
+        """See `Progress.remark`; the line names the method where it holds of that alone."""
+        line = f"{self.method}: {message}" if of_method else message
+        if self.is_new(line):
+            _warn(console, line)
 
 
 class Silent:
@@ -111,6 +148,10 @@ class Silent:
     def warn(self, message: str) -> None:
         """See `Progress.warn`."""
 
+    def remark(self, message: str, *, of_method: bool) -> None:  # noqa: ARG002
+        """See `Progress.remark`."""
+        self.warn(message)
+
     def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
         """See `Progress.finishing`."""
 
@@ -124,14 +165,22 @@ class Aside(Silent):
     Args:
         title: the job in a few words.
         console: where to.
+        once: where the job is one of several.
     """
 
-    def __init__(self, title: str, console: Console) -> None:
-        self._title, self._console = title, console
+    def __init__(self, title: str, console: Console, once: Once | None = None) -> None:
+        self._title, self._console, self._once = title, console, once
 
     def warn(self, message: str) -> None:
         """See `Progress.warn`."""
         _warn(self._console, f"{self._title}: {message}")
+
+    def remark(self, message: str, *, of_method: bool) -> None:
+        """See `Progress.remark`."""
+        if self._once is None:
+            self.warn(message)
+        else:
+            self._once.remark(self._console, message, of_method=of_method)
 
     def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
         """See `Progress.finishing`."""
@@ -172,6 +221,7 @@ class Shown:
         sweep: the sweep that the job is part of, or None.
         name: what begins every line where several jobs write to one place; "" for nothing.
         live: whether the terminal is this job's alone.
+        once: where the job is one of several.
     """
 
     def __init__(
@@ -182,7 +232,9 @@ class Shown:
         *,
         name: str = "",
         live: bool = True,
+        once: Once | None = None,
     ) -> None:
+        self._once = once
         self._title, self._console, self._sweep, self._name = title, console, sweep, name
         self._is_live = live and console.is_terminal
         self._first = self._rounds = self._done = 0
@@ -219,11 +271,19 @@ class Shown:
 
     def tell(self, message: str) -> None:
         """See `Progress.tell`."""
-        self._say(f"{self._name and self._name + ': '}{message}")
+        if self._once is None or self._once.is_new(message):
+            self._say(message)
 
     def warn(self, message: str) -> None:
         """See `Progress.warn`."""
         _warn(self._console, f"{self._name and self._name + ': '}{message}")
+
+    def remark(self, message: str, *, of_method: bool) -> None:
+        """See `Progress.remark`."""
+        if self._once is None:
+            self.warn(message)
+        else:
+            self._once.remark(self._console, message, of_method=of_method)
 
     def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
         """See `Progress.finishing`."""
@@ -238,7 +298,7 @@ class Shown:
             self._live = None
 
     def _print(self, line: str) -> None:
-        self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+        say(self._console, line)
 
     def _tell(self, ends: Sequence[str]) -> None:
         """A line that stays, of the newest round; a terminal's is not wider than it."""

@@ -117,11 +117,15 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
                 f"continued with other code than begun, so results may differ from those of either "
                 f"alone: {', '.join(folder.changes.files)} changed"
             )
+        for remark in remarks_of_setting(job):
+            progress.remark(remark, of_method=False)
+        for remark in remarks_of_method(job):
+            progress.remark(remark, of_method=True)
         device = next(iter(job.federations.values())).pool.x.device
-        precision = simulated(folder.config.get("precision", "highest"), device)
-        full = short_of_disk(job, folder.path, first)
-        for remark in filter(None, (*remarks_of(job), precision, full)):
-            progress.warn(remark)
+        if precision := simulated(folder.config.get("precision", "highest"), device):
+            progress.remark(precision, of_method=False)
+        if full := short_of_disk(job, folder.path, first):
+            progress.warn(full)
         last = job.rounds - 1
         if 0 < first < job.rounds and job.is_evaluated(first - 1):
             seeds.serve_again()
@@ -249,18 +253,17 @@ def _numbers(node: Any, key: str, names: Collection[str]) -> Iterator[tuple[str,
         yield from _numbers(value, f"{key}.{name}", names)
 
 
-def remarks_of(job: Job) -> list[str]:
-    """What a reader of the results must know of the data, the method and the scenario in so many
-    rounds.
-    """
+def remarks_of_setting(job: Job) -> list[str]:
+    """What a reader of the results must know of the data and the scenario in so many rounds."""
+    of_data = dict.fromkeys(line for fed in job.federations.values() for line in fed.remarks)
+    return list(filter(None, (*of_data, job.scenario.remark(job.rounds))))
+
+
+def remarks_of_method(job: Job) -> list[str]:
+    """What a reader of the results must know of the method in so many rounds."""
     num_clients = max(fed.num_clients for fed in job.federations.values())
-    said = (
-        *dict.fromkeys(line for fed in job.federations.values() for line in fed.remarks),
-        job.algorithm.remark(job.rounds),
-        job.algorithm.beside(job.scenario, num_clients),
-        job.scenario.remark(job.rounds),
-    )
-    return [remark for remark in said if remark]
+    said = (job.algorithm.remark(job.rounds), job.algorithm.beside(job.scenario, num_clients))
+    return list(filter(None, said))
 
 
 def check_memory(job: Job, config: Mapping[str, Any], num_clients: int) -> None:
@@ -502,7 +505,8 @@ class _Seeds:
     def standing(self, state: str, t: int) -> dict[str, Any]:
         """Where the job stands after round t."""
         seeds = {str(s): self._failed.get(s, "ok") for s in sorted([*self._alive, *self._failed])}
-        told = {"remarks": remarks} if (remarks := remarks_of(self._job)) else {}
+        remarks = [*remarks_of_setting(self._job), *remarks_of_method(self._job)]
+        told = {"remarks": remarks} if remarks else {}
         return {
             "state": state,
             "rounds_done": t + 1,

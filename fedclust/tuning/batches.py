@@ -27,6 +27,7 @@ from fedclust.helpers.errors import (
 from fedclust.helpers.memory import short_of_memory
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.memory import check_fits
+from fedclust.runtime.progress import Once
 from fedclust.runtime.run import needs, run
 from fedclust.runtime.shared_data import SharedData
 from fedclust.runtime.signals import Signals
@@ -54,6 +55,7 @@ class Batches:
         own: the folder given with --config-dir.
         data: of the search before.
         console: where to tell.
+        is_new: whether a line has not been said in this command; it is said then.
         fatal: errors of a trial that end the search.
         in_a_line: any other error in words, from it and `own`.
     """
@@ -69,13 +71,14 @@ class Batches:
         own: Path | None,
         data: SharedData,
         console: Console,
+        is_new: Callable[[str], bool],
         fatal: tuple[type[BaseException], ...],
         in_a_line: Callable[[Exception, Path | None], str],
     ) -> None:
         self._fatal, self._in_a_line = fatal, in_a_line
         self._folder, self._resolved, self._own, self._data = folder, resolved, own, data
         self._metric, self._rounds, self._console = metric, rounds, console
-        self._title = title
+        self._title, self._once = title, Once(title, is_new)
         self._shared: Job | None = None  # its data and engine are those of all
         self._lockstep: Lockstep | None = None
         self._left: float | None = None
@@ -137,7 +140,7 @@ class Batches:
         shown = self._progress(begun)
         work = {}
         for proposal, job, folder in begun:
-            progress = TrialProgress(proposal, self._metric, job, self._console, shown)
+            progress = TrialProgress(proposal, self._metric, job, self._console, shown, self._once)
             work[proposal.number] = partial(run, job, folder, progress, signals)
         ends: dict[int, Exception | None] = {}
         try:

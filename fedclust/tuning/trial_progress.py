@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fedclust.config.job import Job
 from fedclust.helpers.errors import Enough
-from fedclust.runtime.progress import Aside, Shown, rough
+from fedclust.runtime.progress import Aside, Once, Shown, rough
 from fedclust.tuning.record import curve_of
 from fedclust.tuning.search import Proposal
 
@@ -87,12 +87,19 @@ class TrialProgress(Aside):
         job: which runs.
         console: where warnings go.
         batch: the trials that run with it.
+        once: says what the trials share.
     """
 
     def __init__(
-        self, proposal: Proposal, metric: str, job: Job, console: Console, batch: BatchProgress
+        self,
+        proposal: Proposal,
+        metric: str,
+        job: Job,
+        console: Console,
+        batch: BatchProgress,
+        once: Once,
     ) -> None:
-        super().__init__(f"trial {proposal.number + 1}", console)
+        super().__init__(f"trial {proposal.number + 1}", console, once)
         self._proposal, self._metric, self._job = proposal, metric, job
         self._batch = batch
 

@@ -10,7 +10,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from fedclust.commands import data
-from fedclust.commands.doctor import _lack
+from fedclust.commands.data import found
+from fedclust.commands.doctor import _data_sets, _lack
+from fedclust.datasets.publishers import PUBLISHERS
 
 
 def test_the_doctor_names_what_is_there_and_what_is_missing(
@@ -29,7 +31,13 @@ def test_the_doctor_names_what_is_there_and_what_is_missing(
     )
     assert any(line.startswith("free disk") and str(tmp_path) in line for line in lines)
     told = lines[lines.index("missing") :]
+    assert [line for line in told if "`fedclust data " in line] == [
+        f"{name}: {data.remedy(name)}" for name in data.known()
+    ]
     assert "mnist: `fedclust data mnist` downloads it" in told
+    assert any(
+        line.startswith("hapt: `fedclust data hapt --from FOLDER` makes it") for line in told
+    )
     assert any(line.startswith("a C compiler") for line in told)
 
 
@@ -93,4 +101,27 @@ def test_a_download_that_fails_is_one_line(
     assert done.status == 2  # type: ignore[attr-defined]
     assert "MNIST: download into" in done.err  # type: ignore[attr-defined]
     assert done.err.count("\n") == 1  # type: ignore[attr-defined]
-    assert set(data.downloadable()) >= {"mnist", "emnist", "cifar10", "fashion_mnist"}
+
+
+def test_the_doctor_looks_at_all_that_can_be_downloaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Those that begin from another one's file, and natural federations, too."""
+    downloadable = {"mnist", "fashion_mnist", "cifar10", "cifar100"}
+    downloadable |= {"emnist", "emnist_letters", "emnist_bymerge"}
+    assert set(data.downloadable()) == downloadable
+    assert set(data.known()) == downloadable | set(PUBLISHERS)
+    (tmp_path / "natural").mkdir()
+    for file in ("flights.csv", "fsdd.npz", "fsdd_clients.csv"):
+        (tmp_path / "natural" / file).touch()
+    assert found("fsdd", str(tmp_path), download=False).endswith(
+        f" in {tmp_path}/natural/fsdd.npz, {tmp_path}/natural/fsdd_clients.csv"
+    )
+    missing: list[str] = []
+    monkeypatch.setenv("FEDCLUST_DATA", str(tmp_path))
+    rows = dict(_data_sets(missing))
+    assert list(rows) == ["looked in", *data.known()]
+    assert "327,346 flights" in rows["flights"]
+    assert "emnist-letters-train" in rows["emnist_letters"]
+    lack = set(data.known()) - {"flights", "fsdd"}
+    assert {line.partition(":")[0] for line in missing} == lack

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
+from fedclust.commands.list import command
+from fedclust.config.tree import choices, describe, groups
 from fedclust.launch.sweep import num_jobs
 
 
@@ -95,3 +101,30 @@ def test_scales_of_a_wrong_form_are_one_line(
         shown = fedclust("run", "--config-dir", "mine", "experiment=small", "scale=laptop")
         assert shown.status == 2  # type: ignore[attr-defined]
         assert f"{file}: {wrong}" in shown.err  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("group", sorted(groups(None)))
+def test_descriptions_are_shown_at_every_width(
+    fedclust: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    """The first four words of each, whole, beside or below the name; and so in a pipe."""
+    piped = fedclust("list", group).out
+    files = choices(group, None)
+    for width in (60, 80, 100, 120, 160, None):
+        shown = piped
+        if width:
+            file = StringIO()
+            terminal = Console(file=file, width=width, force_terminal=True, color_system=None)
+            monkeypatch.setattr("fedclust.commands.list.Console", lambda one=terminal: one)
+            command([group])
+            shown = file.getvalue()
+            assert max(map(len, shown.splitlines())) <= width
+        lines = shown.splitlines()
+        starts = [i for i, line in enumerate(lines) if re.match(r" {2,3}\S+( |$)", line)]
+        starts = [i for i in starts if lines[i].split()[0] in files]
+        assert len(starts) == len(files)
+        for begin, end in zip(starts, [*starts[1:], None], strict=True):
+            name, *found = " ".join(lines[begin:end]).split()
+            seen = iter(found)
+            words = describe(files[name]).split()[:4]
+            assert all(word in seen for word in words), f"{name} at {width}: {words}"

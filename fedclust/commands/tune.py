@@ -446,8 +446,8 @@ class _Search:
         finite, seeds = num_settings(self.space, self.default), len(about["seeds"])
         most = wanted if finite is None else min(wanted, finite)
         sizes = counted(most, "trial"), counted(seeds, "seed"), counted(self.rounds, "round")
-        line = f"{self.choices['algorithm']}: {' Ã '.join(sizes)}, over {', '.join(self.space)}"
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        line = f"{self.choices['algorithm']}: {' × '.join(sizes)}, over {', '.join(self.space)}"
+        say(console, line)
         with _locked(self.folder, console):
             same_search(self.folder, about)
             trials = read_trials(self.folder, self.space, self.default)
@@ -593,5 +593,5 @@ def _locked(folder: Path, console: Console) -> Iterator[None]:
                 f"{folder} is being searched by another process; wait, or change name=…"
             ) from None
         for line in told:
-            console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
+            say(console, line, style="yellow")
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,11 +19,13 @@ from fedclust.report import style
 from fedclust.report.arms import Arm
 from fedclust.report.curves import set_round_ticks
 from fedclust.report.federations import called
+from fedclust.report.together import MOST_NAMED
 
 _COLUMNS = 6
 _MOST_CLUSTERS = 20
 _GAP = 0.02  # between clusters, as a share of all clients
 _WIDTH = 0.16  # of a bar, in mean distances of two
+_NAMES, _LINES = 34, 22  # letters of a line of clients' names; lines along all bars
 
 Spans = dict[tuple[int, int], tuple[float, float]]  # (cluster, group) → bottom and top of its piece
 
@@ -62,6 +65,10 @@ def flow(arm: Arm) -> Figure | None:
     if churn:
         _churn(axes[1], arm)
         axes[1].set_xlim(axes[0].get_xlim())
+    if 0 < len(names := called(arm, "clients")) <= MOST_NAMED:
+        _name_clients(
+            axes[0], labels[-1], groups[-1], own, [names[c] for c in sorted(set(rows["client"]))]
+        )
     if grouped:
         _name_groups(figure, groups, called(arm, "groups"))
     return figure
@@ -72,6 +79,35 @@ def _by_round(rows: pd.DataFrame, column: str) -> NDArray[np.int64]:
     wide = rows.pivot_table(index="client", columns="round", values=column, aggfunc="last")
     numbers: NDArray[np.int64] = wide.fillna(-1).to_numpy(dtype=np.int64).T
     return numbers
+
+
+def _name_clients(
+    axes: Axes,
+    label: NDArray[np.int64],
+    group: NDArray[np.int64],
+    rounds: Sequence[int],
+    names: Sequence[str],
+) -> None:
+    """The clients' names [M] beside the last bars, which stand for clusters `label` [M]."""
+    stack = _stack(label, group)
+    apart = (rounds[-1] - rounds[0]) / (len(rounds) - 1) if len(rounds) > 1 else 1.0
+    for cluster in np.unique(label):
+        pieces = [span for (c, _), span in stack.items() if c == cluster]
+        bottom, top = min(p[0] for p in pieces), max(p[1] for p in pieces)
+        own = [name for name, c in zip(names, label, strict=True) if c == cluster]
+        lines = textwrap.wrap(", ".join(own), _NAMES)
+        most = max(1, int((top - bottom) * _LINES))
+        if len(lines) > most:
+            lines = [*lines[: most - 1], f"{lines[most - 1][: _NAMES - 1]}…"]
+        axes.text(
+            rounds[-1] + 0.6 * _WIDTH * apart,
+            (bottom + top) / 2,
+            "\n".join(lines),
+            ha="left",
+            va="center",
+            fontsize=7,
+            color=style.INK,
+        )
 
 
 def _name_groups(figure: Figure, group: NDArray[np.int64], names: Mapping[int, str]) -> None:

@@ -119,6 +119,14 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
             cells[arm.label, column.title] = made
             records.append(_record(arm, column, spec.metric, values, printed))
     titles = [column.title for column in shown]
+    found = {} if in_panels(arms) else recovered(spec.metric, arms)
+    for name, head in found.items():
+        for arm in arms:
+            values = arm.last(name)
+            cells[arm.label, head] = Cell(text=plus_minus(values))
+            about = {"arm": arm.label, "column": head, "metric": name, "n": len(values)}
+            known = {"mean": values.mean(), "std": values.std()} if len(values) else {}
+            records.append(about | {key: float(value) for key, value in known.items()})
     seeds = {(str(record["arm"]), str(record["column"])): int(record["n"]) for record in records}
     beside = guesses(arms, [spec.metric], by_setting=in_panels(arms))
     for one in beside:
@@ -127,9 +135,11 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
         for head in titles:  # it learns nothing, so every round has the same
             cells[one.label, head] = Cell(text=text, pale=True)
             seeds[one.label, head] = len(values)
-    heads, rows = layout(arms, titles, cells, seeds, list(aside), beside)
+    heads, rows = layout(arms, titles, cells, seeds, [*found.values(), *aside], beside)
     unit = " (%)" if scale == 100.0 else ""
-    notes = _notes(spec, arms, records)
+    notes = _notes(spec, arms, [one for one in records if one["metric"] == spec.metric])
+    if found:
+        notes.append(f"{', '.join(found.values())}: of clusters and true groups at the end.")
     guess_notes = below(spec, arms)
     rules = rule([place for one in standings.values() for place in one.values()], spec.metric)
     return Table(
@@ -141,6 +151,18 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
         notes=(*notes, *unmatched(spec, arms), *rules, *guess_notes),
         printed=(notes[1], *rules, *notes[2:], *guess_notes),  # what the caption does not say
     )
+
+
+def recovered(metric: str, arms: Sequence[Arm]) -> dict[str, str]:
+    """The columns beside the score in a main table of arms with true groups: how well these are
+    recovered at the end, by metric.
+    """
+    shown = {"purity": "purity", "ari": "ARI"}
+    return {
+        name: head
+        for name, head in shown.items()
+        if name != metric and any(arm.curve(name) for arm in arms)
+    }
 
 
 def standing(arms: Sequence[Arm], column: Score, metric: str) -> dict[str, Standing]:

@@ -15,7 +15,7 @@ from fedclust.report.table import Table
 _COLUMN = 620  # a wider figure takes the whole page
 _TALL = 0.6  # of its width; a figure less tall shares a printed page with another one
 _SHORT = 30  # rows of a table that may stand before the figures
-_FIRST = ("table", "grid", "claims", "comparison", "overall")
+_FIRST = ("table", "recovery", "partition", "together", "grid", "claims", "comparison", "overall")
 _MOST_BANNERS = 8  # more are folded away
 
 

@@ -14,7 +14,14 @@ from fedclust.helpers.prose import say
 from fedclust.report.against_best import rule
 from fedclust.report.formats import decimals, factor, in_percent, plus_minus
 from fedclust.report.group_recovery import words
-from fedclust.report.headline import cell, printed_for, score_column, standing, written
+from fedclust.report.headline import (
+    cell,
+    printed_for,
+    recovered,
+    score_column,
+    standing,
+    written,
+)
 from fedclust.report.reference import Printed
 from fedclust.report.scores import names_of
 from fedclust.report.table import Table
@@ -67,11 +74,9 @@ def _print(report: Contents, console: Console) -> None:
     )
     grid.add_column("arm")
     best = {"max": "best ", "validation": "validated "}.get(report.spec.score, "")
-    beside = [
-        name for name in ("purity", "ari") if name != metric and report.arms[0].curve("purity")
-    ]
-    for head in (f"{best}{metric}{unit}", *beside):
-        grid.add_column("ARI" if head == "ari" else head, justify="right")
+    beside = recovered(metric, report.arms)
+    for head in (f"{best}{metric}{unit}", *beside.values()):
+        grid.add_column(head, justify="right")
     column = score_column(report.spec, report.arms)
     printed = {arm.label: printed_for(report.spec, arm, column) for arm in report.arms}
     papers = list(dict.fromkeys(one[0] for one in printed.values() if one))

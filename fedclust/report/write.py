@@ -39,6 +39,7 @@ from fedclust.report.tables import (
     rounds_table,
 )
 from fedclust.report.targets import target_table
+from fedclust.report.together import together_tables
 from fedclust.report.warnings import banners
 
 # losses that explode are infinite in a mean; what NumPy has to say of it helps nobody
@@ -134,8 +135,11 @@ def _contents(
     shown = arms(runs, spec.order, reference.changed)
     if file := outside or spec.outside:
         shown = in_order([*shown, *outside_arms(file, folder, spec.metric, shown)], spec.order)
+    grouped = any(arm.curve("purity") for arm in shown)
     tables = [
         headline(spec, shown),
+        recovery_table(shown) if grouped else None,
+        *together_tables(shown),
         claims_table(spec, shown),
         *([] if len(settings_of(shown)) > 1 else pivot_tables(spec, shown)),
         comparison_table(spec, shown),
@@ -144,9 +148,7 @@ def _contents(
         target_table(spec, shown),
         scores_table(shown),
         fairness_table(shown),
-        recovery_table(shown)
-        if any(arm.curve("purity") for arm in shown)
-        else clusters_table(shown),
+        None if grouped else clusters_table(shown),
         changes_table(shown),
         cost_table(shown),
         rounds_table(spec, shown),

@@ -10,6 +10,7 @@ import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from fedclust.launch.notes import notes
 from fedclust.launch.sweep_report import report_sweep
 from fedclust.papers.reports import all_contents, contents, make_report
 from fedclust.report.curves import draw
+from fedclust.report.formats import plus_minus
+from fedclust.report.page import Page, render
 from fedclust.report.terminal import print_summary
 from fedclust.report.write import experiments
 
@@ -450,3 +453,30 @@ def test_an_arm_without_validation_examples_says_what_it_lacks(tmp_path: Path, p
     )
     page = make_report(tmp_path).read_text()
     assert "the run set no validation examples aside; validation=0.2 takes a fifth" in page
+
+
+def test_both_main_tables_show_how_well_groups_are_found(sweep: Path) -> None:
+    """Purity and ARI of the terminal's table stand in that of the report, its Markdown, CSV and
+    LaTeX, and the recovery of the groups directly below.
+    """
+    report = contents(sweep)
+    main, below = report.tables[:2]
+    assert main.columns[:1] + main.columns[-3:] == ("arm", "purity", "ARI", "seeds")
+    assert below.name == "recovery"
+    arm = next(arm for arm in report.arms if arm.label == "ifca")
+    row = next(row for row in main.rows if row[0].text == "ifca")
+    assert row[-3].text == plus_minus(arm.last("purity")) == "0.83 ± 0.12"
+    assert row[-2].text == plus_minus(arm.last("ari"))
+    records = [one for one in main.records if one["arm"] == "ifca" and one["metric"] == "purity"]
+    assert [(one["n"], one["mean"]) for one in records] == [(3, pytest.approx(5 / 6))]
+    assert "| purity" in main.markdown()
+    heads = summary(sweep).splitlines()[1].split()
+    assert heads[:5] == ["arm", "accuracy", "%", "purity", "ARI"]
+    everything: dict[str, Any] = {
+        "subtitle": "",
+        "banners": (),
+        "tables": report.tables,
+        "pictures": (),
+    }
+    page = render(Page(title="demo", **everything))
+    assert page.index("id=table>") < page.index("id=recovery>") < page.index("id=claims>")

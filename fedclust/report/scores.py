@@ -192,7 +192,7 @@ def _name_classes(axes: Axes, names: Mapping[int, str], classes: int) -> None:
 
 def _roc(axes: Axes, true: NDArray[np.float64]) -> None:
     axes.plot([0, 1], [0, 1], color=style.MUTED, linewidth=0.8)
-    axes.plot(_GRID, true)
+    axes.plot([0, *_GRID], [0, *true])  # what is already right at a rate of 0 lies straight above
     axes.set(xlabel="false positive rate", ylabel="true positive rate", aspect="equal")
 
 

@@ -26,9 +26,10 @@ def partitions(arm: Arm) -> Mapping[int, Partition]:
     rows = arm.run.final_clients
     rows = rows[rows["label"] >= 0] if len(rows) else rows
     found: dict[int, Partition] = {}
-    for seed, own in rows.groupby("seed") if len(rows) else ():
-        clusters = (tuple(sorted(one)) for _, one in own.groupby("label")["client"])
-        found[int(seed)] = tuple(sorted(clusters, key=lambda one: (-len(one), one)))
+    for seed in sorted(set(rows["seed"].tolist())) if len(rows) else ():
+        own = rows[rows["seed"] == seed].groupby("label")["client"]
+        clusters = (tuple(sorted(one.tolist())) for _, one in own)
+        found[seed] = tuple(sorted(clusters, key=lambda one: (-len(one), one)))
     between = any(1 < len(one) < sum(map(len, one)) for one in found.values())
     return found if between else {}
 

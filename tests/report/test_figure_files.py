@@ -65,3 +65,12 @@ def test_the_rows_of_many_clusters_are_named_where_there_is_room() -> None:
         table = np.ones((rows, 2), dtype=np.int64)
         heatmaps._contingency(axes, table, np.arange(rows), np.arange(2))
         assert (len(axes.get_yticklabels()), len(axes.texts)) == (named, numbers)
+
+
+def test_a_roc_curve_begins_in_the_corner() -> None:
+    """Where a fifth is right at a false positive rate of 0, the curve rises to it from 0."""
+    axes = Figure().subplots()
+    scores._roc(axes, np.linspace(0.2, 1.0, 101))
+    line = np.asarray(axes.lines[1].get_xydata())
+    assert line[:2].tolist() == [[0, 0], [0, 0.2]]
+    assert line[-1].tolist() == [1, 1]

@@ -31,7 +31,8 @@ class Dbscan(Ranged):
             percentile lies above the share 1 / k of pairs inside clusters, so it tends to merge the
             nearest of them. `knee`, as in the code of FLUX (arXiv:2511.22305): where the sorted
             distances to the nearest neighbour turn upwards, see `knee`; that code multiplies it by
-            `eps_scaling`, which is 1 in its config.
+            `eps_scaling`, which is 1 in its config. The knee is one of the distances, so who lies
+            at exactly eps hangs on their last bit: computed in another way, they can part others.
         min_samples: neighbours, itself included, that make a client a core of a cluster.
     """
 

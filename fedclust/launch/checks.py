@@ -67,8 +67,10 @@ def check_choices(overrides: Sequence[str], own: Path | None) -> None:
         for choice in given:
             named = isinstance(choice, str) and ".." not in choice.split("/")
             allowed = f"a choice that `fedclust list {key}` shows"
-            if isinstance(choice, list) and all(isinstance(one, str) for one in choice):
-                allowed = f"-m {key}={','.join(choice)} runs them all"
+            names = choice if isinstance(choice, list) else []
+            listed = [one for one in names if isinstance(one, str)]
+            if len(listed) > 1:
+                allowed = f"-m {key}={','.join(listed)} runs them all"
             require(named, key, choice, allowed)
 
 

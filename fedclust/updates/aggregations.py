@@ -168,7 +168,8 @@ class GeometricMedian(Robust):
 @dataclass(frozen=True, kw_only=True)
 class CenteredClipping(Robust):
     """The mean of what is left of the updates within a distance from a centre: Karimireddy, He,
-    Jaggi, ICML 2021, arXiv:2012.10333. The centre begins at 0, the model itself.
+    Jaggi, ICML 2021, arXiv:2012.10333. The centre begins at 0, the model itself, in every round; in
+    the paper at the last aggregate, and its workers send their momentum.
 
     Attributes:
         radius: tau of the paper; null: the median norm of the updates.

@@ -9,8 +9,8 @@ With D = mean of the participants' models - the model x, and all operations by c
     x = x + rate m / (sqrt(v) + tau)
 
 from m = 0 and v = tau^2, without a correction of the first steps, as in the paper; Flower begins
-with v = 0, and torch.optim.Adam corrects. Server momentum is that of Hsu, Qi, Brown 2019,
-arXiv:1909.06335 (FedAvgM): m = momentum m + D; x = x + rate m.
+with v = 0 and corrects FedAdam's first steps, as torch.optim.Adam does. Server momentum is that of
+Hsu, Qi, Brown 2019, arXiv:1909.06335 (FedAvgM): m = momentum m + D; x = x + rate m.
 """
 
 from __future__ import annotations

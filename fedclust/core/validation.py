@@ -20,7 +20,8 @@ def drawn_test(
     owner: Tensor | None, size: int, share: float, seed: int, y: Tensor | None = None
 ) -> Tensor:
     """Which rows are for testing, [N] bool: of every client's rows a share, rounded up, in which
-    the classes have about their shares of all its rows.
+    the classes have about their shares of all its rows. A class of which a client has two rows or
+    more is in both parts, unless either is too small for all such classes.
 
     Args:
         owner: [N] natural client of every row, None where all are of one.
@@ -37,8 +38,8 @@ def drawn_test(
     own = Split(whose.argsort(stable=True).to(torch.int32), start)
     known = y is not None and y.dim() == 1 and not y.is_floating_point()
     classes = y if y is not None and known else torch.zeros_like(whose)
-    place = _place_in_line(own, classes, Stream.of(seed, "test share"))
     wanted = (share * own.count.double()).ceil().long()
+    place = _place_in_line(own, classes, Stream.of(seed, "test share"), wanted)
     tests[own.index.long()] = place < wanted[own.owner_and_place()[0]]
     return tests
 
@@ -119,11 +120,13 @@ def cut(train: Split, y: Tensor, share: float, seed: int) -> tuple[Split, Split]
     return _some(train, ~given, count - wanted), _some(train, given, wanted)
 
 
-def _place_in_line(split: Split, y: Tensor, stream: Stream) -> Tensor:
+def _place_in_line(split: Split, y: Tensor, stream: Stream, wanted: Tensor | None = None) -> Tensor:
     """The place of every row, [total] int64, in a random line of its client's rows.
 
     The j-th of the n examples of a class stands at (j + u) / n of the line, u in [0, 1) random, so
-    that any beginning of the line has about the classes of the whole.
+    that any beginning of the line has about the classes of the whole. With `wanted` [M], the length
+    of the beginning that counts, the first example of each class stands in front of all others and
+    the last one behind them, where a client has at least two and both parts hold so many classes.
     """
     owner, _ = split.owner_and_place()
     rows = split.index.long()
@@ -133,7 +136,15 @@ def _place_in_line(split: Split, y: Tensor, stream: Stream) -> Tensor:
     drawn = (fold(stream.keys(owner), rows) >> 1).argsort(stable=True)
     among = _places(drawn, kind, sizes)
     start = uniform(stream.fold(0).keys(kind), 1).squeeze(1).double()
-    return _places(((among + start) / sizes[kind]).argsort(stable=True), owner, split.count)
+    line = (among + start) / sizes[kind]
+    if wanted is not None:
+        several = sizes >= 2
+        kinds = several.view(-1, classes).sum(1)
+        fits = (kinds <= wanted) & (kinds <= split.count - wanted)
+        ends = several[kind] & fits[owner]
+        line[ends & (among == 0)] = -1
+        line[ends & (among == sizes[kind] - 1)] = 2
+    return _places(line.argsort(stable=True), owner, split.count)
 
 
 def _places(order: Tensor, part: Tensor, sizes: Tensor) -> Tensor:

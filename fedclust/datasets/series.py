@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
@@ -22,6 +23,7 @@ from fedclust.datasets.suspects import stands_for_a_gap
 from fedclust.datasets.windows import Values, Windows
 from fedclust.helpers.errors import DataError, typed
 
+_DATED = re.compile(r"\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]|$)")
 _DOTTED = re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}")
 _AMERICAN = ("%m/%d/%Y %I:%M %p", "%m/%d/%Y %I:%M:%S %p")  # of which pandas guesses nothing
 
@@ -84,9 +86,32 @@ class Series(Windows):
         made = self.cut(Path(self.path).stem, series, clients, groups or None, scaled=scaled)
         by_name = dict(zip(clients, series, strict=True))
         gaps = [*_odd_values(by_name, [self.value, *self.features]), *self._units(by_name)]
+        gaps += self._over_gaps(tables)
         return replace(
             made, remarks=(*passed_over("series", Path(self.path)), *self._at_odds(when), *gaps)
         )
+
+    def _over_gaps(self, tables: Mapping[str, Any]) -> Iterator[str]:
+        """A remark on dates that are not of equal steps, where nobody says that rows have times."""
+        wanted = (self.value, *self.features, self.client, self.group)
+        for name in next(iter(tables.values())).columns if self.time is None else ():
+            odd = list[tuple[str, Any, Any]]()
+            for client, table in tables.items():
+                if name in wanted or name not in table.columns or len(table) < 2:
+                    continue
+                column = table[name]
+                dated = column.dtype.kind == "M" or column.astype(str).str.match(_DATED).all()
+                with suppress(DataError):
+                    if dated and len(uneven := _uneven(self._times(client, column))):
+                        odd.append((client, *column.iloc[uneven[0] : uneven[0] + 2]))
+            if odd:
+                client, before, after = odd[0]
+                others = f" (and at {len(odd) - 1} more)" if odd[1:] else ""
+                yield (
+                    f"series: {Path(self.path).stem}: column {name} goes from {before} to {after} "
+                    f"in {client}{others}, which is not its usual step: windows reach over it; "
+                    f"{typed('dataset.time', str(name))} refuses that"
+                )
 
     def _units(self, series: Mapping[str, Values]) -> Iterator[str]:
         """Remarks on clients whose columns seem to be in other units."""
@@ -193,10 +218,8 @@ class Series(Windows):
             if times.isna().any():
                 raise DataError(f"{where} no time in a row of column {self.time}: fill it")
             times = times.sort_values()
-            steps = np.diff(times.to_numpy()).astype(np.float64)  # of dates in their own unit
             table = table.loc[times.index]
-            usual = np.median(steps) if len(steps) else 0
-            uneven = np.flatnonzero(~np.isclose(steps, usual, rtol=1e-6) | (steps == 0))
+            uneven = _uneven(times)
             if len(uneven):
                 two = slice(uneven[0], uneven[0] + 2)
                 before, after = table[self.time].iloc[two]
@@ -205,9 +228,9 @@ class Series(Windows):
                 raise DataError(
                     f"{where} {before} and then {after} in column {self.time}{seen}, which is not "
                     "one step: fill the gap or take a row out, or dataset.time=null takes rows as "
-                    "steps of equal length"
+                    "steps of equal length, so that windows reach over it"
                 )
-            if len(steps):
+            if len(times) > 1:
                 when[client] = times.iloc[0], times.iloc[1] - times.iloc[0]
         columns = [self.value, *self.features]
         values = table[columns].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
@@ -271,6 +294,13 @@ def _odd_values(series: Mapping[str, Values], columns: Sequence[str]) -> Iterato
                     "if it stands for a gap, fill it beforehand"
                 )
                 return
+
+
+def _uneven(times: Any) -> npt.NDArray[np.int64]:
+    """The places of times that are not one step before the next; a step is the usual one."""
+    steps = np.diff(times.to_numpy()).astype(np.float64)  # of dates in their own unit
+    usual = np.median(steps) if len(steps) else 0
+    return np.flatnonzero(~np.isclose(steps, usual, rtol=1e-6) | (steps <= 0))
 
 
 def _number(span: Any) -> float:

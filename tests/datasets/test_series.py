@@ -273,3 +273,26 @@ def test_targets_of_a_counter_keep_their_differences(tmp_path: Path) -> None:
     steps = fed.pool.y[fed.train.index.long()][:, 0].diff()  # standardised
     torch.testing.assert_close(steps, steps[:1].expand_as(steps), rtol=1e-4, atol=1e-6)
     assert float(steps[0]) > 0
+
+
+@pytest.mark.parametrize("change", ["gap", "jitter", "order", "none"])
+def test_windows_over_a_gap_are_told(change: str, tmp_path: Path) -> None:
+    hours = pd.Series(pd.date_range("2024-03-30", periods=40, freq="h"))
+    for client in "ab":
+        own = hours.copy()
+        if client == "b" and change == "gap":
+            own[20:] += pd.Timedelta(hours=1)
+        if client == "b" and change == "jitter":
+            own[7] += pd.Timedelta(seconds=3)
+        if client == "b" and change == "order":
+            own = own.sample(frac=1, random_state=0).reset_index(drop=True)
+        table = pd.DataFrame({"hour": own, "value": np.arange(40.0)})
+        table.to_csv(tmp_path / f"{client}.csv", index=False)
+    remarks = Series(path=str(tmp_path), **SMALL).load().remarks
+    if change == "none":
+        assert not remarks
+        return
+    (remark,) = remarks
+    assert "in b, which is not its usual step: windows reach over it; dataset.time=hour" in remark
+    if change == "gap":
+        assert "from 2024-03-30 19:00:00 to 2024-03-30 21:00:00 in b" in remark

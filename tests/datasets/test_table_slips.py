@@ -300,6 +300,24 @@ def test_every_client_tests_on_its_classes_by_their_shares(tmp_path: Path) -> No
             assert int(dataset.y_test[dataset.test_owner == client].sum()) == 4
 
 
+@pytest.mark.parametrize("rare", [2, 3, 5])
+def test_a_rare_class_is_on_both_sides_where_a_client_has_two(rare: int, tmp_path: Path) -> None:
+    table = pd.concat([TABLE] * 2, ignore_index=True)  # 40 rows of each client
+    table["label"] = np.where(table.index // 3 < rare, "ill", "well")
+    table.loc[table["who"] == "h2", "label"] = ["ill"] + ["well"] * 39
+    for seed in range(10):
+        dataset = load(table, tmp_path, data_seed=seed)
+        assert dataset.test_owner is not None
+        assert dataset.owner is not None
+        assert dataset.test_owner.bincount().tolist() == [8, 8, 8]
+        for owner, y in ((dataset.owner, dataset.y_train), (dataset.test_owner, dataset.y_test)):
+            ill = [int((y[owner == client] == 0).sum()) for client in range(2)]
+            assert min(ill) >= 1
+    one = table[table["who"] == "h0"].assign(label=np.arange(40) // 2)  # more classes than rows
+    some = load(one, tmp_path, data_seed=0)
+    assert (len(some.y_train), len(some.y_test)) == (32, 8)
+
+
 def seen(fed: Federation, rows: torch.Tensor) -> torch.Tensor:
     """What a model sees of some rows, [n, F] float64."""
     return fed.pool.inputs(rows.long()).double()

@@ -113,7 +113,7 @@ def test_a_target_in_another_unit_is_told(tmp_path: Path) -> None:
         ({"wide": np.where(EAST, 1000 + 0.001 * GLUCOSE, GLUCOSE)}, {}),  # another spread
         ({"below": np.where(EAST, GLUCOSE, -GLUCOSE)}, {}),
         ({"children": RNG.integers(0, 6, ROWS)}, {}),
-        ({"rare": np.where((SITE == "Ost") & (np.arange(ROWS) < 40), 0, 1)}, {}),  # no 0 elsewhere
+        ({"rare": np.where(SITE == "Ost", np.arange(ROWS) > 12, 1 + SEX)}, {}),  # three rows of 0
         ({"ward": [f"{site} {i % 3}" for i, site in enumerate(SITE)]}, {"categories": "onehot"}),
         ({"gluc": np.where(np.arange(ROWS) % 5, GLUCOSE, np.nan)}, {"fill": "median"}),
     ],

@@ -300,16 +300,19 @@ def test_every_client_tests_on_its_classes_by_their_shares(tmp_path: Path) -> No
             assert int(dataset.y_test[dataset.test_owner == client].sum()) == 4
 
 
+@pytest.mark.parametrize("share", [0.2, 0.6])
 @pytest.mark.parametrize("rare", [2, 3, 5])
-def test_a_rare_class_is_on_both_sides_where_a_client_has_two(rare: int, tmp_path: Path) -> None:
+def test_a_rare_class_is_on_both_sides_where_a_client_has_two(
+    rare: int, share: float, tmp_path: Path
+) -> None:
     table = pd.concat([TABLE] * 2, ignore_index=True)  # 40 rows of each client
     table["label"] = np.where(table.index // 3 < rare, "ill", "well")
     table.loc[table["who"] == "h2", "label"] = ["ill"] + ["well"] * 39
     for seed in range(10):
-        dataset = load(table, tmp_path, data_seed=seed)
+        dataset = load(table, tmp_path, data_seed=seed, test_share=share)
         assert dataset.test_owner is not None
         assert dataset.owner is not None
-        assert dataset.test_owner.bincount().tolist() == [8, 8, 8]
+        assert dataset.test_owner.bincount().tolist() == [40 * share] * 3
         for owner, y in ((dataset.owner, dataset.y_train), (dataset.test_owner, dataset.y_test)):
             ill = [int((y[owner == client] == 0).sum()) for client in range(2)]
             assert min(ill) >= 1

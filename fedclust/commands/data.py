@@ -116,7 +116,7 @@ def _node(file: Path) -> dict[str, Any]:
     """A data set's config, with that of the files that it begins from."""
     import yaml
 
-    own = yaml.safe_load(file.read_text(encoding="utf-8"))
+    own: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
     node: dict[str, Any] = {}
     for parent in own.pop("defaults", ()):
         if isinstance(parent, str) and parent != "_self_":  # else a part of it, or of the run

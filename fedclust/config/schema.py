@@ -364,7 +364,7 @@ _LATER: Mapping[str, Mapping[str, object]] = {
     "fedclust.datasets.": {
         **{"exclude": None, "fill": None, "categories": None, "separator": ",", "decimal": "."},
         **{"vocabulary": None, "text": None, "length": None},
-        **{"unlabelled": "refuse", "encoding": "utf-8", "time_format": None},
+        **{"unlabelled": "refuse", "encoding": "utf-8", "time_format": None, "unit": None},
     },
     "fedclust.models.resnet.": {"norm_layer": "group"},
     "fedclust.solver.": {

@@ -106,6 +106,8 @@ class Dataset:
         cut_seed: where clients have no test examples, the seed by which the partition cuts some for
             all seeds; None where each seed cuts its own.
         names: of features, classes, natural clients and groups.
+        unit: [N_train + N_test] int64 of whom every example is, those for training first; all of
+            one unit are on one side of every split. None where each is by itself.
         remarks: what a reader of the results must know of the data, one line each.
         vocabulary: number of token ids, which the inputs are; None where these are numbers.
         fit: the federations of all seeds with what follows from their training rows, such as the
@@ -127,6 +129,7 @@ class Dataset:
     test_share: float | None = None
     cut_seed: int | None = None
     names: Names = Names()
+    unit: Tensor | None = None
     remarks: tuple[str, ...] = ()
     vocabulary: int | None = None
     fit: Callable[[Dataset, Mapping[int, Any]], dict[int, Any]] | None = None

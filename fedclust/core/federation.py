@@ -76,6 +76,7 @@ def build(
                 "partition.path and partition.base"
             )
     _check_apart(dataset, train, test, len(pool.y))
+    unit = _units(dataset, train, test, pool)
     if not allow_empty and int(train.count.min()) < 1:
         raise DataError(
             f"client {int(train.count.argmin())} has no training example of "
@@ -95,7 +96,7 @@ def build(
     fed = named(dataset, fed, seed)
     if not validation:
         return fed
-    train, held_out = cut(fed.train, pool.strata, validation, seed)
+    train, held_out = cut(fed.train, pool.strata, validation, seed, unit)
     return replace(fed, train=train, validation=held_out)
 
 
@@ -121,6 +122,26 @@ def _check_apart(dataset: Dataset, train: Split, test: Split, size: int) -> None
             f"the partition gives client {client} row {row} of dataset={dataset.name} {where} "
             f"({counted(len(twice), 'such row')}): a client has a row once"
         )
+
+
+def _units(dataset: Dataset, train: Split, test: Split, pool: Pool) -> Tensor | None:
+    """Of whom every row of the pool is, [N] int64; None where each is by itself.
+
+    Raises:
+        ConfigError: the partition cuts units, or makes examples of its own.
+    """
+    if dataset.unit is None:
+        return None
+    whole = pool.in_order and len(pool.y) == pool.concepts * len(dataset.unit)
+    key, allowed = "dataset.unit", "null with a partition that makes examples of its own"
+    require(whole, key, "a column", allowed)
+    unit = dataset.unit.repeat_interleave(pool.concepts)
+    learnt, tested = (unit[split.index.long()].numpy() for split in (train, test))
+    both = np.intersect1d(learnt, tested)
+    allowed = f"null where {counted(len(both), 'unit')} would be in training and test: use "
+    allowed += "partition=natural, or another that leaves the test rows of the data as they are"
+    require(not len(both), key, "a column", allowed)
+    return unit
 
 
 def _split(

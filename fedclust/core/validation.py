@@ -17,7 +17,12 @@ from fedclust.helpers.rng import Stream, fold, uniform
 
 
 def drawn_test(
-    owner: Tensor | None, size: int, share: float, seed: int, y: Tensor | None = None
+    owner: Tensor | None,
+    size: int,
+    share: float,
+    seed: int,
+    y: Tensor | None = None,
+    unit: Tensor | None = None,
 ) -> Tensor:
     """Which rows are for testing, [N] bool: of every client's rows a share, rounded up, in which
     the classes have about their shares of all its rows. A class of which a client has two rows or
@@ -29,6 +34,7 @@ def drawn_test(
         share: in [0, 1).
         seed: decides which.
         y: [N] int64 classes; None, or other targets, where there are none.
+        unit: [N] int64 of whom every row is, see `apart`; None where each is by itself.
     """
     tests = torch.zeros(size, dtype=torch.bool)
     if share == 0:
@@ -39,8 +45,8 @@ def drawn_test(
     known = y is not None and y.dim() == 1 and not y.is_floating_point()
     classes = y if y is not None and known else torch.zeros_like(whose)
     wanted = (share * own.count.double()).ceil().long()
-    place = _place_in_line(own, classes, Stream.of(seed, "test share"), wanted)
-    tests[own.index.long()] = place < wanted[own.owner_and_place()[0]]
+    stream = Stream.of(seed, "test share")
+    tests[own.index.long()] = apart(own, classes, wanted, stream, unit, rare=True)
     return tests
 
 
@@ -52,7 +58,7 @@ def redrawn(dataset: Dataset, seed: int) -> tuple[Dataset, Tensor]:
     own, tested = dataset.owner, dataset.test_owner
     own = own if own is None or tested is None else torch.cat([own, tested])
     y = torch.cat([dataset.y_train, dataset.y_test])
-    tests = drawn_test(own, len(y), dataset.test_share, seed, y)
+    tests = drawn_test(own, len(y), dataset.test_share, seed, y, dataset.unit)
     parts = [torch.nonzero(rows).flatten() for rows in (~tests, tests)]
     (x_train, x_test), (y_train, y_test) = (
         _rows(*both, parts)
@@ -66,6 +72,7 @@ def redrawn(dataset: Dataset, seed: int) -> tuple[Dataset, Tensor]:
         y_test=y_test,
         owner=None if own is None else own[parts[0]],
         test_owner=None if own is None else own[parts[1]],
+        unit=None if dataset.unit is None else dataset.unit[torch.cat(parts)],
     )
     return seen, torch.cat(parts)
 
@@ -88,7 +95,9 @@ def _rows(first: Tensor, second: Tensor, parts: list[Tensor]) -> list[Tensor]:
     return results
 
 
-def cut(train: Split, y: Tensor, share: float, seed: int) -> tuple[Split, Split]:
+def cut(
+    train: Split, y: Tensor, share: float, seed: int, unit: Tensor | None = None
+) -> tuple[Split, Split]:
     """The training rows of every client without its validation rows, and the validation rows.
 
     Client i with n_i examples gives round(share * n_i) of them away, at least one, and keeps at
@@ -101,9 +110,10 @@ def cut(train: Split, y: Tensor, share: float, seed: int) -> tuple[Split, Split]
         y: [N] int64 classes of the pool's examples.
         share: of each client's rows, in (0, 1).
         seed: the run's seed.
+        unit: [N] int64 of whom every row of the pool is, see `apart`; None where each is by itself.
 
     Raises:
-        ConfigError: a client has a single example.
+        ConfigError: a client has a single example, or none of its own units is left to train on.
     """
     count = train.count
     fewest = int(count.argmin())
@@ -115,9 +125,60 @@ def cut(train: Split, y: Tensor, share: float, seed: int) -> tuple[Split, Split]
         "train on and one to validate with; 0, or a partition that gives every client two",
     )
     wanted = torch.minimum((share * count.double()).round().clamp(min=1).long(), count - 1)
-    owner, _ = train.owner_and_place()
-    given = _place_in_line(train, y, Stream.of(seed, "validation")) < wanted[owner]
-    return _some(train, ~given, count - wanted), _some(train, given, wanted)
+    given = apart(train, y, wanted, Stream.of(seed, "validation"), unit)
+    held_out = torch.bincount(train.owner_and_place()[0][given], minlength=len(count))
+    emptied = int((count - held_out).argmin())
+    allowed = f"a smaller share, since units of client {emptied} and others are held out whole"
+    require(int(held_out[emptied]) < int(count[emptied]), "validation", share, allowed)
+    return _some(train, ~given, count - held_out), _some(train, given, held_out)
+
+
+def apart(
+    split: Split,
+    y: Tensor,
+    wanted: Tensor,
+    stream: Stream,
+    unit: Tensor | None = None,
+    *,
+    rare: bool = False,
+) -> Tensor:
+    """Which rows of a split leave it, [total] bool: `wanted` [M] of every client, in which the
+    classes have about their shares.
+
+    With units all rows of one leave, or none, so that a client gives as many rows as come nearest,
+    at least a unit and not its last one; a unit of several clients is the first one's.
+
+    Args:
+        split: rows of every client.
+        y: [N] int64 classes of all examples, of a unit that of its first row.
+        wanted: see above.
+        stream: decides which.
+        unit: [N] int64 of whom every example is; None where each is by itself.
+        rare: whether, without units, a class of which a client has two is in both parts.
+    """
+    owner, _ = split.owner_and_place()
+    if unit is None:
+        return _place_in_line(split, y, stream, wanted if rare else None) < wanted[owner]
+    _, whose, sizes = torch.unique(
+        unit[split.index.long()], return_inverse=True, return_counts=True
+    )
+    first = torch.full_like(sizes, len(whose)).scatter_reduce(
+        0, whose, torch.arange(len(whose)), "amin"
+    )
+    order = first.argsort()  # by client, since the rows are
+    number = torch.bincount(owner[first], minlength=len(split.count))
+    units = Split(split.index[first[order]], torch.cat([number.new_zeros(1), number.cumsum(0)]))
+    place, by = _place_in_line(units, y, stream), owner[first[order]]
+    rows = sizes[order]
+    line = (by * (int(number.max()) + 1) + place).argsort()
+    before = torch.empty_like(rows)
+    before[line] = rows[line].cumsum(0) - rows[line]
+    begin = torch.zeros_like(number).scatter_add_(0, by, rows).cumsum(0)
+    before -= torch.cat([begin.new_zeros(1), begin])[by]
+    leaves = (2 * before + rows < 2 * wanted[by]) | ((place == 0) & (wanted[by] > 0))
+    taken = torch.empty_like(leaves)
+    taken[order] = leaves & (place < number[by] - 1)
+    return taken[whose]
 
 
 def _place_in_line(split: Split, y: Tensor, stream: Stream, wanted: Tensor | None = None) -> Tensor:

@@ -193,6 +193,10 @@ class Columns:
             )
         return Owners(of_row=owner, names=names, group=of_client, groups=groups)
 
+    def units(self, name: str) -> Tensor:
+        """The number of every row's unit, as dataset.unit names its column, [N] int64."""
+        return self._codes(name, self.values("dataset.unit", name))[0]
+
     def _codes(self, name: str, values: Array) -> tuple[Tensor, tuple[str, ...]]:
         """The number of every value among the distinct ones in sorted order [N] int64, and their
         names.

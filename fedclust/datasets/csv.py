@@ -56,6 +56,8 @@ class Csv:
             together; None where there are none, or where `path` is a folder, each of whose files is
             a client by its name.
         group: column of the client's true group, None where there is none.
+        unit: column of whom a row is, such as a patient, which is no input; all rows of one are on
+            one side of every split. None where each row is by itself.
         split: column that holds train or test; None where a share is drawn.
         test_share: share of the test set, drawn from the rows of every client, or from all; not
             used with `split`. 0 leaves it to partition=natural.
@@ -84,6 +86,7 @@ class Csv:
     exclude: Sequence[ColumnName] | None = None
     client: ColumnName | Sequence[ColumnName] | None = None
     group: ColumnName | None = None
+    unit: ColumnName | None = None
     split: ColumnName | None = None
     test_share: Annotated[BelowOne, OnlyWith("split", None)] = 0.2
     data_seed: Annotated[Seed | None, OnlyWith("split", None)] = None
@@ -118,7 +121,8 @@ class Csv:
                 may not.
         """
         path, label, client = Path(self.path), listed(self.label), self._client
-        used = [*label, *listed(client), *listed(self.group), *listed(self.split)]
+        used = [*label, *listed(client), *listed(self.group), *listed(self.unit)]
+        used += listed(self.split)
         # classes are words; what other tasks predict is read as inputs are
         words = used if targets == "classes" else used[len(label) :]
         table = read("csv", path, lambda: self._table(path, used, words), key="dataset.path")
@@ -137,7 +141,7 @@ class Csv:
         whose = table.clients(client, self.group)
         tests = self._tests(table)
         x = read_inputs(table, wanted, used, y[0], whose)
-        return parted(table, path.stem, x, y, whose, tests, self.normalise, self.fill)
+        return parted(table, path.stem, x, y, whose, tests, self.normalise, self.fill, self.unit)
 
     def _tests(self, table: Columns) -> Tensor | Drawn:
         """Which rows are for testing, [N] bool, or how they are drawn."""

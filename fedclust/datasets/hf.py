@@ -50,6 +50,8 @@ class HuggingFace:
         client: column of the natural client, for partition=natural, or several that name it
             together; None where there are none.
         group: column of the client's true group, None where there is none.
+        unit: column of whom a row is, such as a patient, which is no input; all rows of one are on
+            one side of every split. None where each row is by itself.
         unlabelled: see `fedclust.datasets.csv.Csv`.
         test_share: share of the test set, drawn from the rows of every client, or from all; not
             used with `test`. 0 leaves it to partition=natural.
@@ -77,6 +79,7 @@ class HuggingFace:
     label: ColumnName | Sequence[ColumnName] = "label"
     client: ColumnName | Sequence[ColumnName] | None = None
     group: ColumnName | None = None
+    unit: ColumnName | None = None
     unlabelled: Unlabelled = "refuse"
     test_share: Annotated[BelowOne, OnlyWith("test", None)] = 0.2
     data_seed: Annotated[Seed | None, OnlyWith("test", None)] = None
@@ -113,7 +116,7 @@ class HuggingFace:
         installed("datasets", "hf", "hf")
         table, first = self._tables()
         label = listed(self.label)
-        used = [*label, *listed(self.client), *listed(self.group)]
+        used = [*label, *listed(self.client), *listed(self.group), *listed(self.unit)]
         table, kept = table.labelled(label, self.unlabelled)
         wanted = Wanted(
             features=self.features,
@@ -136,7 +139,7 @@ class HuggingFace:
             else torch.from_numpy(kept >= first)
         )
         name = Path(self.path).name
-        return parted(table, name, x, y, whose, tests, self.normalise, self.fill)
+        return parted(table, name, x, y, whose, tests, self.normalise, self.fill, self.unit)
 
     def _tables(self) -> tuple[Columns, int]:
         """The rows of both splits, one behind the other, and how many the first has."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from fedclust.datasets.fit import Fit
 from fedclust.datasets.inputs import Inputs
 from fedclust.datasets.normalise import affine, as_float32, centre, unchanged
 from fedclust.datasets.sites import tell_of_targets
+from fedclust.datasets.suspects import tell_of_units
 from fedclust.helpers.errors import DataError, require
 
 
@@ -71,6 +73,7 @@ def parted(
     tests: Tensor | Drawn,
     normalise: str,
     fill: str | None = None,
+    unit: str | None = None,
 ) -> Dataset:
     """The dataset of rows that are cut into training and test examples.
 
@@ -83,6 +86,7 @@ def parted(
             its own, those of seed 0 are the dataset's.
         normalise: a word of `fedclust.datasets.normalise`, client or none.
         fill: see `fedclust.datasets.fit.Fit`.
+        unit: column of whom the rows are, which no split divides; None where each is by itself.
 
     Raises:
         DataError: nothing is left to train on, or a class has test rows only.
@@ -91,16 +95,21 @@ def parted(
     owner = whose.of_row
     anew = cut_seed = None
     fixed = not isinstance(tests, Drawn)
+    how: Literal["drawn", "cut", "fixed"] = "fixed"
+    unit_of = None if unit is None else table.units(unit)
     if isinstance(tests, Drawn):
+        how = "drawn" if tests.share else "cut"
         cut_seed = None if tests.share else tests.seed
         anew = tests.share if tests.seed is None and tests.share else None
-        tests = drawn_test(owner, table.size, tests.share, tests.seed or 0, y)
+        tests = drawn_test(owner, table.size, tests.share, tests.seed or 0, y, unit_of)
     if bool(tests.all()):
         raise DataError(
             f"{table.what} leaves no row to train on: lower dataset.test_share, or see which rows "
             "the data name for training"
         )
     tell_of_targets(table, y.numpy(), known, whose, classes=y.dim() == 1)
+    if unit is None:
+        tell_of_units(table, owner, tests, how)
     unseen = [known[k] for k in range(len(known)) if not bool((y[~tests] == k).any())]
     if unseen and fixed and y.dim() == 1:
         raise DataError(
@@ -137,6 +146,7 @@ def parted(
             test_share=anew,
             cut_seed=cut_seed,
             names=names,
+            unit=None if unit_of is None else torch.cat([unit_of[~tests], unit_of[tests]]),
             remarks=tuple(dict.fromkeys(table.remarks)),
             fit=fit,
         ),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from fedclust.datasets.columns import Array, Columns
 from fedclust.helpers.errors import counted, typed
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 _INDEX = re.compile(r"unnamed: \d+|index|level_\d+|__index_level_\d+__|rownames?|", re.IGNORECASE)
 _KEY = re.compile(r"(?i:(.*[^a-z])?(id|key|nr|no|number|uuid))|.*[a-z](Id|ID)")
+_WHO = re.compile(r"(?i:patient|subject|person|participant|pupil|customer)s?")
+_FEW_KEYS = 10  # different keys, of fewer of which each may be a kind and not a person
 _FEWEST = 20  # rows from which on a column that counts them, or equals the label, is no accident
 _OFTEN = 8  # rows of a value, on average, from which on its having one class is no accident
 _APART = 10  # rows beside the largest class, from which on one row more or less says nothing
@@ -156,6 +159,46 @@ def tell_of_gaps(table: Columns, name: str, numbers: npt.NDArray[np.float64], wh
             f"{table.what}: column {name}, {what}, has {value:g} in {count}, far from all else; if "
             f"it stands for a gap, {cure}"
         )
+
+
+def tell_of_units(
+    table: Columns, owner: Tensor | None, tests: Tensor, allowed: Literal["drawn", "cut", "fixed"]
+) -> None:
+    """Remark on columns of keys of which one is in training and test of a client: a model may know
+    the patient.
+
+    Args:
+        table: the columns.
+        owner: [N] int64 natural client of every row; None where all are of one.
+        tests: [N] bool, which rows are for testing; none where a partition cuts them later.
+        allowed: whether test rows are drawn, cut by the partition later, or fixed by the data.
+    """
+    import pandas as pd
+
+    whose = np.zeros(table.size, dtype=np.int64) if owner is None else owner.numpy()
+    named = [name for name in table.names if _KEY.fullmatch(name) or _WHO.fullmatch(name.strip())]
+    for name in named:
+        codes, known = pd.factorize(table.read(name))
+        there, fewest = codes >= 0, max(_FEW_KEYS, 2 * len(np.unique(whose)))
+        if not fewest <= len(known) <= there.sum() / 2:
+            continue
+        key = whose[there] * len(known) + codes[there]  # of a client
+        tested = tests.numpy()[there]
+        both = np.intersect1d(key[tested], key[~tested])
+        cure = f"dataset.unit={name} keeps them together"
+        said = "are in training and test of one client"
+        if allowed == "cut":
+            both = np.flatnonzero(np.bincount(key) > 1)
+            said = "have several rows in one client, which may be in training and test of it"
+        elif allowed == "fixed":
+            cure = "the data should divide by it"
+        if len(both):
+            each = f"{there.sum() / len(known):.3g}"
+            units = len(np.unique(both % len(known)))
+            table.remarks.append(
+                f"{table.what}: {name} has {each} rows each, and {units} of {len(known)} {said}: "
+                f"{cure}"
+            )
 
 
 def _telling(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
+from fedclust.core.validation import apart
 from fedclust.helpers.effects import IfTestsAreCut
 from fedclust.helpers.errors import ConfigError, DataError, require
 from fedclust.helpers.ranges import AtLeastOne, InnerFraction
@@ -90,7 +91,17 @@ class Natural:
             sizes = np.bincount(owner, minlength=len(dataset.names.clients))
             if dataset.cut_seed is not None:
                 stream = Stream.of(dataset.cut_seed, "partition")
-            return hold_out(rows, sizes, self.train_fraction, stream.numpy())
+            if dataset.unit is None:
+                return hold_out(rows, sizes, self.train_fraction, stream.numpy())
+            whole = grouped(rows, owner[rows], len(sizes))
+            tested = whole.count - (self.train_fraction * whole.count).long()
+            y = torch.zeros_like(dataset.owner)
+            tests = apart(whole, y, tested, stream, dataset.unit).numpy()
+            learnt, tried = rows[~tests], rows[tests]
+            return (
+                grouped(learnt, owner[learnt], len(sizes)),
+                grouped(tried, owner[tried], len(sizes)),
+            )
         tests = labels(dataset.test_owner)
         clients = max(1 + int(part.max(initial=-1)) for part in (owner, tests))
         clients = max(clients, len(dataset.names.clients))  # the last may have no example at all

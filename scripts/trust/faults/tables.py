@@ -104,11 +104,13 @@ def tried(one: Drawn, folder: Path) -> tuple[str, str]:
         more.append(f"dataset.exclude=[{','.join(one.exclude)}]")
     ended = called([*HOW, *more], folder)
     if ended.status == 2 and "Traceback" not in ended.err:
-        return "refused", ended.err.strip().splitlines()[-1]
+        return "refused", next(
+            one for one in ended.err.splitlines() if one.startswith("fedclust: ")
+        )
     if ended.status or "diverges" in ended.err or re.search(r" (nan|inf) ", ended.out):
         return "wrong", ended.end()
     worse = re.search(r"Worse than this guess at the end: (.*)\.", ended.out)
-    if worse and set(ARMS) <= set(worse[1].split(", ")):
+    if worse and set(ARMS) <= set(worse[1].split("; ")):
         return "refused", worse[0]
     return "survived", ""
 

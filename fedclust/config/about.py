@@ -20,6 +20,7 @@ from fedclust.config.tree import CONF
 
 KEY = "about"
 KEYS = {
+    "kind": "what it is, one of `KINDS`",
     "paper": "who published the method, with a link",
     "run": "what of the paper has been run, and its limits here",
     "look": "colour and line in figures, two numbers from 0",
@@ -31,6 +32,7 @@ KEYS = {
     "small": "options that suit the small jobs of the tests",
     "joins": "sampled, where a client is served only after its first round",
 }
+KINDS = ("clusters", "personal", "one model", "around any", "bound")
 # of a method's models a secure aggregation can add up; `sums by cluster` tell the server who is in
 # which cluster, `single updates` cannot be hidden from it
 READS = ("nothing", "sums", "sums by cluster", "single updates", "as its base")

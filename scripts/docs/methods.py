@@ -11,10 +11,11 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from fedclust.commands.list import describe
-from fedclust.config.about import KEYS, about
+from fedclust.config.about import KEYS, KINDS, about
 from fedclust.config.tree import CONF
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -28,14 +29,22 @@ _SWEPT = re.compile(r"(?<=algorithm[:=])( ?)((?:\w+,){9,}\w+)")
 _ORDER = re.compile(r"^(  order: \[)(.*)\]$", re.MULTILINE)
 _HEAD = """# Methods
 
-Every method, by the name that `algorithm=NAME` takes. The last column says what has been run. *Full
-size*: at least one experiment of a paper as published; [the papers at full size](results/README.md)
-has the numbers, and what is missing. *Laptop size*: smaller federations only, in [the
-benchmark](benchmark.md) or in an experiment at `scale=laptop`. What [the server
-reads](#what-the-server-reads) is below.
-
-| name | what it is | paper | file | the server reads | what has been run |
-|---|---|---|---|---|---|
+Every method, by the name that `algorithm=NAME` takes, in five kinds. The last column says what has
+been run. *Full size*: at least one experiment of a paper as published; [the papers at full
+size](results/README.md) has the numbers, and what is missing. *Laptop size*: smaller federations
+only, in [the benchmark](benchmark.md) or in an experiment at `scale=laptop`. What [the server
+reads](#what-the-server-reads) is below. `conf/algorithm/NAME.yaml` has a method's options, and the
+address of its code behind `_target_`.
+"""
+_TITLES = {
+    "clusters": "A model for every cluster",
+    "personal": "A model for every client, with the others' help",
+    "one model": "One model for everybody",
+    "around any": "Around any method",
+    "bound": "Bounds: what the others are measured by",
+}
+_COLUMNS = """| name | what it is | paper | the server reads | what has been run |
+|---|---|---|---|---|
 """
 _END = """
 ## What the server reads
@@ -82,28 +91,30 @@ What a specialist would ask first (the file of each method says all that differs
 
 
 def page() -> str:
-    """The page of the methods, a row for every file."""
-    return _HEAD + "\n".join(map(_row, NAMES)) + "\n" + _END
+    """The page of the methods, a row for every file below the heading of its kind."""
+    rows: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for name in NAMES:
+        rows[_about(name)["kind"]].append(_row(name))
+    tables = (f"\n## {_TITLES[k]}\n\n{_COLUMNS}" + "\n".join(rows[k]) + "\n" for k in KINDS)
+    return _HEAD + "".join(tables) + _END
+
+
+def _about(name: str) -> Mapping[str, str]:
+    """What a method's file says of it, complete."""
+    of = about(name)
+    if missing := {"kind", "paper", "run", "look", "reads"} - of.keys():
+        raise SystemExit(f"{name}: about.{min(missing)} is missing: {KEYS[min(missing)]}")
+    if of["kind"] not in KINDS:
+        raise SystemExit(f"{name}: about.kind={of['kind']} is not allowed: {', '.join(KINDS)}")
+    return of
 
 
 def _row(name: str) -> str:
     file = CONF / "algorithm" / f"{name}.yaml"
-    what, of = describe(file).replace("|", "\\|"), about(name)
-    if missing := {"paper", "run", "look", "reads"} - of.keys():
-        raise SystemExit(f"{file}: about.{min(missing)} is missing: {KEYS[min(missing)]}")
+    what, of = describe(file).replace("|", "\\|"), _about(name)
     what = re.sub(r" \([^()]*\d{4}[^()]*\)$", "", what)  # the paper has a column of its own
-    columns = f"`{name}`", what, of["paper"], _code(file), of["reads"], of["run"]
+    columns = f"`{name}`", what, of["paper"], of["reads"], of["run"]
     return f"| {' | '.join(columns)} |"
-
-
-def _code(file: Path) -> str:
-    """Where the class of a method is written."""
-    text = file.read_text()
-    match = re.search(r"^_target_: (\S+)\.\w+", text, re.MULTILINE)
-    if match is None:
-        (parent,) = re.findall(r"^  - (\w+) ", text, re.MULTILINE)
-        return _code(file.with_stem(parent))
-    return f"`{match[1].removeprefix('fedclust.').replace('.', '/')}.py`"
 
 
 def left_out(text: str) -> list[str]:

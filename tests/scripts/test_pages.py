@@ -123,7 +123,36 @@ def test_the_lists_of_methods_are_those_of_their_files() -> None:
         text = file.read_text()
         assert methods.completed(text, methods.left_out(text)) == text
     for name in methods.NAMES:
-        assert KEYS.keys() >= about(name).keys() >= {"paper", "run", "look", "reads"}
+        assert KEYS.keys() >= about(name).keys() >= {"kind", "paper", "run", "look", "reads"}
+
+
+def test_methods_stand_below_the_heading_of_their_kind() -> None:
+    page = methods.page()
+    rows = {
+        part.partition("\n")[0]: set(re.findall(r"^\| `(\w+)` ", part, re.MULTILINE))
+        for part in page.split("\n## ")[1:]
+    }
+    assert rows["Bounds: what the others are measured by"] == {"local", "oracle"}
+    assert rows["One model for everybody"] == {"fedavg", "fedprox", "scaffold"}
+    assert {"ditto", "feroma"} <= rows["A model for every client, with the others' help"]
+    assert {"lcfl", "ifca", "fedem"} <= rows["A model for every cluster"]
+    assert sorted(name for some in rows.values() for name in some) == methods.NAMES
+    widest = [
+        word for word in re.findall(r"`[^`]*`", page.partition("\n## What")[0]) if len(word) > 40
+    ]
+    assert widest == [], "a word that cannot be broken widens a column"
+
+
+def test_the_readme_counts_what_there_is() -> None:
+    readme = (links.ROOT / "README.md").read_text()
+    counts = f"- {len(methods.NAMES)} methods on {len(files_of('partition'))} kinds of client"
+    assert counts in readme
+    assert "fedclust run -m --config-dir mine algorithm=server_momentum,ifca\n" in readme
+
+
+def test_no_page_of_the_site_tells_to_build_the_site(site: dict[str, str]) -> None:
+    told = [place for place, text in site.items() if "that `make docs` builds" in text]
+    assert told == []
 
 
 def test_a_comparison_gets_the_methods_it_forgets() -> None:

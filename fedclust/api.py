@@ -27,9 +27,11 @@ from fedclust.helpers.errors import ConfigError, RunFolderError, require
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+    from torch.nn import Module
 
     from fedclust.report.table import Table
     from fedclust.report.write import Contents
+    from fedclust.runtime.trained import Trained
 
 
 _CALLER = 5  # calls from a warning to who has called `run` or `sweep`
@@ -261,6 +263,85 @@ class Result:
     def configs(self) -> dict[str, dict[str, Any]]:
         """The resolved config of every arm, by name."""
         return {arm.label: dict(arm.run.config) for arm in self._contents.arms}
+
+    def model(
+        self,
+        client: int | str,
+        *,
+        seed: int | None = None,
+        arm: str | None = None,
+        config_dir: str | Path | None = None,
+    ) -> Module:
+        """The network that a client uses at the end of a job, in evaluation.
+
+        Args:
+            client: its number, or its name where the data have one.
+            seed: which; None for the only one.
+            arm: which; None for the only one.
+            config_dir: as for `run`, where the job was run with one.
+
+        Returns:
+            The config's network. It takes inputs as the job made them, see `predict`, and returns
+            what its last layer gives. Where a client mixes several, one whose predictions are
+            theirs, mixed.
+
+        Raises:
+            ConfigError: no such client, seed or arm.
+            RunFolderError: the job is not finished, or has not kept what is needed.
+        """
+        from fedclust.launch.surroundings import importable
+
+        trained = self._trained(seed, arm, config_dir)
+        with importable(trained.user_dir):
+            return trained.network(client)
+
+    def predict(
+        self,
+        examples: Any,
+        client: int | str,
+        *,
+        seed: int | None = None,
+        arm: str | None = None,
+        config_dir: str | Path | None = None,
+    ) -> pd.DataFrame:
+        """What a client's model says of new examples, with gaps filled, words coded and numbers
+        scaled as those of the job were.
+
+        Args:
+            examples: a frame with the columns of the job's table, in any order and beside others,
+                or a CSV of the same form; or an array [N, …] of pictures, numbers or token ids.
+            client, seed, arm, config_dir: as for `model`.
+
+        Returns:
+            A row per example: the probability of every class or label, or numbers in the unit of
+            the file. Columns are called by the classes, labels or targets where these have names.
+
+        Raises:
+            DataError: a column is missing, or a value is of another kind than in the job's data.
+            ConfigError, RunFolderError: as `model`.
+        """
+        import pandas as pd
+
+        from fedclust.launch.surroundings import importable
+
+        trained = self._trained(seed, arm, config_dir)
+        with importable(trained.user_dir):
+            said, names = trained.predict(examples, client)
+        index = examples.index if isinstance(examples, pd.DataFrame) else None
+        return pd.DataFrame(said.numpy(), index, names or None)
+
+    def _trained(self, seed: int | None, arm: str | None, config_dir: str | Path | None) -> Trained:
+        from fedclust.runtime.trained import Trained
+
+        arms = {one.label: one for one in self._contents.arms if not one.outside}
+        name = next(iter(arms)) if arm is None and len(arms) == 1 else arm
+        require(name in arms, "arm", arm, f"one of {', '.join(arms)}")
+        jobs = {one: job for job in arms[str(name)].jobs for one in job.seeds}
+        chosen = next(iter(jobs)) if seed is None and len(jobs) == 1 else seed
+        require(chosen in jobs, "seed", seed, f"one of {', '.join(map(str, jobs))}")
+        assert chosen is not None
+        job, own = jobs[chosen], None if config_dir is None else _path("config_dir", config_dir)
+        return Trained(job.folder, job.config, chosen, own and own.resolve())
 
     def table(self, name: str = "table") -> Table:
         """A table of the report; shown as HTML in a notebook and printed as Markdown.

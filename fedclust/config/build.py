@@ -36,6 +36,7 @@ from fedclust.core.solver import solvers_of
 from fedclust.core.task import Classification, Score, Task
 from fedclust.core.types import Dataset, Federation, Pool
 from fedclust.core.verbs import Engine, Partition
+from fedclust.datasets.raw import described
 from fedclust.engines import make_engine
 from fedclust.engines.sharded import sharded
 from fedclust.helpers.distributed import here
@@ -343,6 +344,7 @@ def federate(
     }
     if dataset.fit is not None:
         federations = dataset.fit(dataset, federations)
+    federations = {seed: replace(fed, raw=described(fed)) for seed, fed in federations.items()}
     if attack is not None:
         federations = under_attack(federations, attack)
     on_device = federations[seeds[0]].pool.to(device)

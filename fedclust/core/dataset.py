@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -112,6 +112,7 @@ class Dataset:
         vocabulary: number of token ids, which the inputs are; None where these are numbers.
         fit: the federations of all seeds with what follows from their training rows, such as the
             scale of features; None where nothing does.
+        raw: how the values of the file became x, see `fedclust.datasets.raw`.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Dataset:
     remarks: tuple[str, ...] = ()
     vocabulary: int | None = None
     fit: Callable[[Dataset, Mapping[int, Any]], dict[int, Any]] | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:

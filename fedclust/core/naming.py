@@ -16,7 +16,7 @@ def named(dataset: Dataset, fed: Federation, seed: int) -> Federation:
     """The federation of a seed with names and remarks: those of the dataset, and one on the classes
     that are tested and that nobody trains on.
     """
-    fed = replace(fed, names=_names(dataset, fed), remarks=dataset.remarks)
+    fed = replace(fed, names=_names(dataset, fed), remarks=dataset.remarks, raw=dataset.raw)
     if not fed.names.classes or fed.pool.task.targets != "classes":
         return fed
     learnt, tested = (

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -137,6 +138,7 @@ class Federation:
         names: of features, classes, clients and groups, where the data have some.
         remarks: what a reader of the results must know of the data, one line each.
         hostile: [M] bool, who attacks, which no algorithm looks at; None where nobody does.
+        raw: how the values of the file became what a model sees, see `fedclust.datasets.raw`.
     """
 
     pool: Pool
@@ -147,6 +149,7 @@ class Federation:
     names: Names = field(default_factory=Names)
     remarks: tuple[str, ...] = ()
     hostile: Tensor | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def num_clients(self) -> int:

@@ -99,7 +99,7 @@ class Csv:
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
-        name_columns(self, "label", "features", "exclude", "client", "group", "split")
+        name_columns(self, "label", "features", "exclude", "client", "group", "unit", "split")
         check_word(self.normalise, ("mean_std", "client", "none"))
         object.__setattr__(self, "separator", self.separator.replace("\\t", "\t"))
         check_signs(self.separator, self.decimal, self.encoding)

@@ -73,7 +73,7 @@ class Features(Ranged):
         file = folder / f"{self._name(pool)}.npy"
         found = _kept(file)
         if found is None:
-            found = _keep(file, self._computed(pool, own))
+            found = _keep(file, self.computed(pool, own))
         one = torch.ones(1)
         seen = replace(pool, x=found, scale=one, shift=one * 0, view=None, vocabulary=None)
         return seen.to(pool.x.device)
@@ -88,7 +88,7 @@ class Features(Ranged):
             parts.append(hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest())
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
-    def _computed(self, pool: Pool, own: Build | None) -> Tensor:
+    def computed(self, pool: Pool, own: Build | None) -> Tensor:
         """The features [images, F] float32, on the CPU."""
         whole = replace(pool, image=None)
         if self.pixels == "imagenet":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -77,66 +79,99 @@ class Fit:
         if self.word == "client" and pool.image is not None:
             pool = replace(pool, x=pool.x[pool.image], image=None)
             feds = {seed: replace(fed, pool=pool) for seed, fed in feds.items()}
-        copies = [self._fitted(fed) for fed in feds.values()]
+        fitted = {seed: self._fitted(fed) for seed, fed in feds.items()}
+        copies = [x for x, _ in fitted.values()]
         if all(torch.equal(copies[0], other) for other in copies[1:]):
             copies = copies[:1]
         both = _joined(pool, copies)
         step = len(pool.y) if len(copies) > 1 else 0
         return {
-            seed: _moved(replace(fed, pool=both), turn * step)
+            seed: _moved(replace(fed, pool=both, raw={**fed.raw, **fitted[seed][1]}), turn * step)
             for turn, (seed, fed) in enumerate(feds.items())
         }
 
-    def _fitted(self, fed: Federation) -> Tensor:
-        """The examples as a model of one seed sees them, [images, *shape] float32."""
-        x, rows = fed.pool.x.float(), _trained(fed)
+    def _fitted(self, fed: Federation) -> tuple[Tensor, dict[str, Any]]:
+        """The examples as a model of one seed sees them, [images, *shape] float32, and how they
+        were made, see `fedclust.datasets.raw`.
+        """
+        x, rows, learnt = fed.pool.x.float(), _trained(fed), dict[str, Any]()
         if self.fill is not None or self._has_codes:
-            x = self._filled(x, rows, fed)
+            learnt = self._stand_ins(x.numpy(), rows, fed)
+            owner = _owners(len(x), fed).numpy() if self.word == "client" else -1
+            x = torch.from_numpy(filled(x.numpy().copy(), learnt, self.names, owner))
+        flags = slice(0) if self.flags is None else self.flags
+        if self.word == "client":
+            scaled, own = _by_client(x.double(), rows, fed, flags)
+            return scaled.float(), {**learnt, "of_clients": own}
         if self.word == "none":
-            return x
+            return x, learnt
+        scale, shift = affine(self.word, x[rows])
+        scale[flags], shift[flags] = 1, 0
+        learnt |= {"scale": scale.tolist(), "shift": shift.tolist()}
+        return x * scale + shift, learnt  # the bits of a seed whose pool has this scale
+
+    def _stand_ins(
+        self, x: npt.NDArray[np.float32], rows: Tensor, fed: Federation
+    ) -> dict[str, Any]:
+        """What `filled` reads, by the values of features x [N, F] in `rows`."""
+        places = range(x.shape[1])
+        coded = [p for p in places if self.coded is not None and bool(self.coded[p])]
+        needed = [p in coded or self.fill is not None for p in places]
+
+        def typical(values: npt.NDArray[np.float32]) -> list[float | None]:
+            known = [column[~np.isnan(column)] for column in values.T]
+            each = zip(known, needed, strict=True)
+            return [_typical(one, self.fill) if one.size and used else None for one, used in each]
+
+        learnt = x[rows.numpy()]
+        seen = {str(p): np.unique(learnt[:, p][~np.isnan(learnt[:, p])]).tolist() for p in coded}
+        found: dict[str, Any] = {"fill": typical(learnt), "seen": seen}
         if self.word == "client":
-            scaled = _by_client(x.double(), rows, fed).float()
-        else:
-            scale, shift = affine(self.word, x[rows])
-            scaled = x * scale + shift  # the bits of a seed whose pool has this scale
-        if self.flags is not None:
-            scaled[:, self.flags] = x[:, self.flags]
-        return scaled
-
-    def _filled(self, x: Tensor, rows: Tensor, fed: Federation) -> Tensor:
-        """Features x [N, F] float32 without gaps, by the values in `rows`."""
-        values = x.numpy().copy()
-        own: list[
-            tuple[np.ndarray, np.ndarray]
-        ] = []  # a client's training rows, and all of its own
-        if self.word == "client":
-            owner = _owners(len(x), fed).numpy()
-            for client in range(fed.num_clients):
-                own.append((fed.train.of_client(client).numpy(), owner == client))
-        learnt = values[rows.numpy()]
-        for place in range(values.shape[1]):
-            column = values[:, place]
-            known = learnt[:, place][~np.isnan(learnt[:, place])]
-            if self.coded is not None and bool(self.coded[place]):
-                column[~np.isin(column, known)] = np.nan
-            gaps = np.isnan(column)
-            if not gaps.any():
-                continue
-            if not known.size:
-                name = self.names[place] if self.names else str(place)
-                raise DataError(
-                    f"no training row has a value in column {name}, so its gaps cannot be filled: "
-                    "dataset.exclude leaves it out"
-                )
-            column[gaps] = _typical(known, self.fill)
-            for trained, whole in own:
-                there = x.numpy()[trained, place]
-                if (there := there[~np.isnan(there)]).size:
-                    column[gaps & whole] = _typical(there, self.fill)
-        return torch.from_numpy(values)
+            mine = (fed.train.of_client(client).numpy() for client in range(fed.num_clients))
+            found["fill_of_clients"] = [typical(x[one]) for one in mine]
+        return found
 
 
-def _typical(known: np.ndarray, fill: str | None) -> float:
+def filled(
+    values: npt.NDArray[np.float32],
+    learnt: Mapping[str, Any],
+    names: Sequence[str],
+    owner: npt.NDArray[np.int64] | int = -1,
+) -> npt.NDArray[np.float32]:
+    """Features [N, F] without gaps, changed in place.
+
+    Args:
+        values: NaN for a gap.
+        learnt: `seen`, the values of features of categories by place, of which others are gaps;
+            `fill`, what stands for a gap, None where nothing does; `fill_of_clients` likewise, of
+            the client's own.
+        names: of the features; may be empty.
+        owner: the client of every row [N], or of all; -1 for none.
+
+    Raises:
+        DataError: a feature with gaps has nothing that stands for them.
+    """
+    for place in range(values.shape[1]):
+        column = values[:, place]
+        if str(place) in learnt["seen"]:
+            column[~np.isin(column, np.float32(learnt["seen"][str(place)]))] = np.nan
+        gaps = np.isnan(column)
+        if not gaps.any():
+            continue
+        if learnt["fill"][place] is None:
+            name = names[place] if names else str(place)
+            raise DataError(
+                f"no training row has a value in column {name}, so its gaps cannot be filled: "
+                "dataset.exclude leaves it out"
+            )
+        column[gaps] = learnt["fill"][place]
+        for client, own in enumerate(learnt.get("fill_of_clients", ())):
+            if own[place] is not None:
+                column[gaps & (owner == client)] = own[place]
+    return values
+
+
+def _typical(known: npt.NDArray[np.float32], fill: str | None) -> float:
     """The value that stands for a gap."""
     if fill == "median":
         return float(np.median(known))
@@ -164,21 +199,29 @@ def _has_looked(dataset: Dataset, fed: Federation) -> bool:
     return among or len(pool.x) != examples
 
 
-def _by_client(x: Tensor, rows: Tensor, fed: Federation) -> Tensor:
+def _by_client(
+    x: Tensor, rows: Tensor, fed: Federation, flags: Tensor | slice
+) -> tuple[Tensor, list[dict[str, Any]]]:
     """Examples x [N, *shape] float64, those of every client minus the mean of its training rows,
-    over their standard deviation, or over that of all where a feature is constant there.
+    over their standard deviation, or over that of all where a feature is constant there; and both
+    of every client. The features `flags` stay as they are.
     """
     flat = x.reshape(len(x), -1)
     mean, std = flat[rows].mean(0), flat[rows].std(0, correction=0)
+    mean[flags], std[flags] = 0, 1
     result = (flat - mean) / torch.where(std > 0, std, 1)
     owner = _owners(len(x), fed)
+    told = []
     for client in range(fed.num_clients):
         own, mine = fed.train.of_client(client), owner == client
+        mu, sigma = mean, torch.where(std > 0, std, 1)
         if len(own):
             mu, sigma = flat[own].mean(0), flat[own].std(0, correction=0)
             sigma = torch.where(sigma > 0, sigma, torch.where(std > 0, std, 1))
+            mu[flags], sigma[flags] = 0, 1
             result[mine] = (flat[mine] - mu) / sigma
-    return result.view_as(x)
+        told.append({"mean": mu.tolist(), "deviation": sigma.tolist()})
+    return result.view_as(x), told
 
 
 def _owners(number: int, fed: Federation) -> Tensor:

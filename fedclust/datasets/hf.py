@@ -88,7 +88,7 @@ class HuggingFace:
     normalise: str = "mean_std"
 
     def __post_init__(self) -> None:
-        name_columns(self, "label", "features", "exclude", "client", "group")
+        name_columns(self, "label", "features", "exclude", "client", "group", "unit")
         check_word(
             self.normalise, WORDS if self.image is not None else ("mean_std", "client", "none")
         )

@@ -69,6 +69,23 @@ class Wanted:
 
 
 @dataclass(frozen=True)
+class Read:
+    """How a column becomes features, of rows that were never seen before too.
+
+    Attributes:
+        name: of the column.
+        kind: number; onehot, a feature for each word; ordinal, the number of its word.
+        words: that it may hold, in order.
+        indicator: whether a feature says where there was no value.
+    """
+
+    name: str
+    kind: Literal["number", "onehot", "ordinal"]
+    words: tuple[str, ...] = ()
+    indicator: bool = False
+
+
+@dataclass(frozen=True)
 class Inputs:
     """Features by name.
 
@@ -78,12 +95,14 @@ class Inputs:
         coded: [F] bool, of categories: a value that no training row has is unknown.
         flags: [F] bool, whether something holds, as 0 or 1: a word of a column, or that it has a
             gap. They are not scaled.
+        columns: how each column became some of them.
     """
 
     x: npt.NDArray[np.float64]
     names: tuple[str, ...]
     coded: npt.NDArray[np.bool_]
     flags: npt.NDArray[np.bool_]
+    columns: tuple[Read, ...]
 
 
 def read_targets(
@@ -197,12 +216,18 @@ def read_inputs(
                 f"{counted(int(one.gaps.sum()), 'row')}: all its inputs are 0 there, whatever "
                 "dataset.fill says"
             )
-    parts = [(column, *part) for column in columns for part in column.parts(wanted)]
+    return features_of([(one, one.how(wanted)) for one in columns])
+
+
+def features_of(columns: Sequence[tuple[Column, Read]]) -> Inputs:
+    """The features that columns become."""
+    parts = [(column, *part) for column, how in columns for part in column.parts(how)]
     return Inputs(
         np.stack([values for _, _, values, _ in parts], axis=1),
         tuple(name for _, name, _, _ in parts),
         np.array([coded for _, _, _, coded in parts]),
         np.array([name != column.name for column, name, _, _ in parts]),
+        tuple(how for _, how in columns),
     )
 
 
@@ -291,19 +316,25 @@ class Column:
             return [word for word in self._order if word in found]
         return sorted(found, key=None if self.odd.any() else float)
 
-    def parts(self, wanted: Wanted) -> Iterator[tuple[str, npt.NDArray[np.float64], bool]]:
-        """Features that the column becomes: name, values, and whether it is of categories."""
+    def how(self, wanted: Wanted) -> Read:
+        """How the column becomes features, by its own values and what a config says."""
+        words = tuple(self.known) if self.is_words else ()
+        kind: Literal["number", "onehot", "ordinal"] = "number"
         if self.is_words:
-            if self.coding == "onehot":
-                for word in self.known:
-                    yield f"{self.name}={word}", (self.words == word).astype(np.float64), True
-            else:
-                code = {word: float(place) for place, word in enumerate(self.known)}
-                codes = np.array([code.get(word, np.nan) for word in self.words])
-                yield self.name, codes, True
+            kind = "onehot" if self.coding == "onehot" else "ordinal"
+        return Read(self.name, kind, words, wanted.fill == "indicator" and bool(self.gaps.any()))
+
+    def parts(self, how: Read) -> Iterator[tuple[str, npt.NDArray[np.float64], bool]]:
+        """Features that the column becomes: name, values, and whether it is of categories."""
+        if how.kind == "onehot":
+            for word in how.words:
+                yield f"{self.name}={word}", (self.words == word).astype(np.float64), True
+        elif how.kind == "ordinal":
+            code = {word: float(place) for place, word in enumerate(how.words)}
+            yield self.name, np.array([code.get(word, np.nan) for word in self.words]), True
         else:
             yield self.name, self.number, False
-        if wanted.fill == "indicator" and self.gaps.any():
+        if how.indicator:
             yield f"{self.name} is missing", self.gaps.astype(np.float64), False
 
 

@@ -81,7 +81,7 @@ class Npz(Ranged):
         cure = f"set dataset.path to a file that holds {', '.join(_KEYS)}"
         path = plain_file(Path(self.path), "npz: ", cure)
         arrays = read("npz", path, lambda: _arrays(path), key="dataset.path")
-        x_train, x_test = self._examples(path, arrays)
+        x_train, x_test, less = self._examples(path, arrays)
         read_y = _labels if targets == "classes" else partial(_targets, targets)
         y_train, y_test = (read_y(path, key, arrays[key]) for key in ("y_train", "y_test"))
         if len(x_train) == 0 or len(y_train) == 0:
@@ -133,12 +133,17 @@ class Npz(Ranged):
                 remarks=(remark,) if remark else (),
                 vocabulary=self.vocabulary,
                 fit=Fit(word) if word in ("mean_std", "by_row", "pixel") else None,
+                raw={"less": less},
             )
         )
         return told_of_copies(made)
 
-    def _examples(self, path: Path, arrays: dict[str, _Array]) -> tuple[Tensor, Tensor]:
-        """x_train and x_test, [N, F] or [N, C, H, W], uint8 or float32; token ids [N, L]."""
+    def _examples(
+        self, path: Path, arrays: dict[str, _Array]
+    ) -> tuple[Tensor, Tensor, float | list[float]]:
+        """x_train and x_test, [N, F] or [N, C, H, W], uint8 or float32; token ids [N, L]; and what
+        was taken off the numbers of the file.
+        """
         if self.vocabulary is not None:
             shape = arrays["x_train"].shape
             if len(shape) != 2:
@@ -147,12 +152,12 @@ class Npz(Ranged):
                 as_ids(f"npz: {path} has {key}", arrays[key], self.vocabulary)
                 for key in ("x_train", "x_test")
             )
-            return train, test
+            return train, test, 0.0
         x, tests = (_checked(path, key, arrays[key]) for key in ("x_train", "x_test"))
         alike = x.shape[1:] == tests.shape[1:] and np.uint8 not in (x.dtype, tests.dtype)
         off = centre(x) if alike and self.normalise != "none" else 0.0
         train, test = (_tensor(one, off) for one in (x, tests))
-        return train, test
+        return train, test, np.asarray(off, dtype=np.float64).tolist()
 
     def _affine(self, word: str, x_train: Tensor) -> tuple[Tensor, Tensor]:
         require(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -118,11 +118,12 @@ def parted(
         )
     names = Names(clients=whose.names, groups=whose.groups)
     names = replace(names, classes=known) if y.dim() == 1 else replace(names, targets=known)
-    fit = None
+    fit, raw = None, dict[str, Any]()
     if isinstance(examples, Inputs):
         names = replace(names, features=examples.names)
         seen = np.ones(table.size, dtype=bool) if anew is not None else ~tests.numpy()
-        x = _as_float32(table, examples, seen, normalise)
+        x, less = _as_float32(table, examples, seen, normalise)
+        raw = {"columns": [asdict(one) for one in examples.columns], "less": less}
         coded, flags = torch.from_numpy(examples.coded), torch.from_numpy(examples.flags)
         fit = Fit(normalise, fill, coded, names.features, flags)
         word = "none" if fit.anyway else normalise
@@ -149,6 +150,7 @@ def parted(
             unit=None if unit_of is None else torch.cat([unit_of[~tests], unit_of[tests]]),
             remarks=tuple(dict.fromkeys(table.remarks)),
             fit=fit,
+            raw=raw,
         ),
         gaps=fit is not None and fit.anyway,
     )
@@ -157,12 +159,13 @@ def parted(
 
 def _as_float32(
     table: Columns, examples: Inputs, seen: npt.NDArray[np.bool_], normalise: str
-) -> Tensor:
+) -> tuple[Tensor, list[float]]:
     """The features [N, F] float32, those that it would not tell apart moved to 0 where they are
-    scaled anyway.
+    scaled anyway; and by how much each was moved.
     """
     if normalise != "none":
-        return as_float32(examples.x, centre(examples.x[seen]) * ~examples.flags)
+        less = centre(examples.x[seen]) * ~examples.flags
+        return as_float32(examples.x, less), less.tolist()
     for place, name in enumerate(examples.names):
         values = examples.x[:, place][~np.isnan(examples.x[:, place])]
         many, left = (len(np.unique(one)) for one in (values, values.astype(np.float32)))
@@ -171,4 +174,4 @@ def _as_float32(
                 f"{table.what}: column {name} has {many} values, of which float32 tells {left} "
                 "apart; dataset.normalise=mean_std keeps them apart"
             )
-    return as_float32(examples.x, 0)
+    return as_float32(examples.x, 0), [0.0] * len(examples.names)

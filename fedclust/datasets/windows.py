@@ -110,6 +110,7 @@ class Windows(Ranged):
             test_owner=owner[True],
             group=codes,
             names=Names(clients=tuple(clients), groups=groups),
+            raw={"less": mean.tolist(), "over": std.tolist()},
         )
 
     def _pairs(self, part: Values) -> tuple[Values, Values]:

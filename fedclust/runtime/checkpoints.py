@@ -298,7 +298,7 @@ def _save(content: Mapping[str, Any], file: Path) -> str:
     with file.open("wb") as opened:
         digesting = _Digesting(opened)
         try:
-            torch.save(_on_cpu(content), digesting)  # type: ignore[arg-type]
+            torch.save(_on_cpu(content, {}), digesting)  # type: ignore[arg-type]
         except RuntimeError:  # PyTorch's word for a full disk is "unexpected pos 960 vs 854"
             if digesting.error is None:
                 raise
@@ -306,14 +306,23 @@ def _save(content: Mapping[str, Any], file: Path) -> str:
     return digesting.digest.hexdigest()
 
 
-def _on_cpu(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Copies of the tensors on the CPU; a view is saved without the storage it looks into."""
+def _on_cpu(content: Mapping[str, Any], copied: dict[int, tuple[Tensor, Tensor]]) -> dict[str, Any]:
+    """Copies of the tensors on the CPU; a view is saved without the storage it looks into, and one
+    that stands in two places, as models of a State that are served do, once.
+
+    Args:
+        content: see `Checkpoints.save`.
+        copied: the tensors that were met, by their id, with their copies.
+    """
     moved: dict[str, Any] = {}
     for name, value in content.items():
         if isinstance(value, ClientModels):
             value = value.saved()  # of one seed at a time: it can be gigabytes
         if isinstance(value, Tensor):
-            value = value.detach().cpu()
-            value = value.clone() if value.untyped_storage().nbytes() > value.nbytes else value
-        moved[name] = dict(_on_cpu(value)) if isinstance(value, Mapping) else value
+            if id(value) not in copied:
+                there = value.detach().cpu()
+                is_part = there.untyped_storage().nbytes() > there.nbytes
+                copied[id(value)] = value, there.clone() if is_part else there
+            value = copied[id(value)][1]
+        moved[name] = _on_cpu(value, copied) if isinstance(value, Mapping) else value
     return moved

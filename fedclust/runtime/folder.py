@@ -522,7 +522,7 @@ _OWN_FILES = (
     *("rounds.csv", "clients.parquet", "summary.csv", "tracker.json"),
 )
 _OWN_FOLDERS = (
-    *("checkpoints", "clients", "arrays", "predictions", "partition"),
+    *("checkpoints", "clients", "arrays", "predictions", "partition", "inputs"),
     *("wandb", "tensorboard", "mlruns"),
 )
 # what a process that was killed at once can have left, or Hydra makes

@@ -41,11 +41,13 @@ from fedclust.runtime.progress import Progress
 from fedclust.runtime.recorder import Recorder
 from fedclust.runtime.signals import Signals
 from fedclust.runtime.simulation import (
+    Given,
     Simulation,
     check_state,
     fields_of,
     models_per_client,
 )
+from fedclust.runtime.trained import inputs_of, write_inputs
 from fedclust.trackers import About
 
 
@@ -196,8 +198,8 @@ def data_digests(federations: Mapping[int, Federation]) -> dict[str, str]:
 
 
 def write_partitions(job: Job, folder: RunFolder) -> None:
-    """Write who owns what, a table per seed that partition=from_file reads, and what a report says
-    of it, with the scores of a guess without inputs.
+    """Write who owns what, a table per seed that partition=from_file reads; how its inputs were
+    made; and what a report says of it, with the scores of a guess without inputs.
     """
 
     def about(fed: Federation) -> dict[str, Any]:
@@ -215,6 +217,7 @@ def write_partitions(job: Job, folder: RunFolder) -> None:
     folder.keep("federation.json", describe)
     for seed, fed in job.federations.items():
         folder.keep(f"partition/seed={seed}.parquet", partial(write_table, fed=fed))
+        folder.keep(inputs_of(seed), partial(write_inputs, fed=fed, names=job.engine.layout))
 
 
 def check_clusters(config: Mapping[str, Any], num_clients: int) -> None:
@@ -353,6 +356,7 @@ class _Seeds:
         self._failed: dict[int, str] = {}
         # by seed, of its test loss; infinite when a person has been told
         self._bound: dict[int, float] = {}
+        self._given: dict[int, Given] = {}  # at the end
         self._saved_at, self._saving = time.monotonic(), 0.0  # [s] the latter for one checkpoint
         self._rounds, self._began, self._ended = 0, self._saved_at, self._saved_at
         self.saved = -1  # the round of the newest checkpoint
@@ -436,6 +440,8 @@ class _Seeds:
                 self._tell_of_bound(outcome.rnd, outcome.evaluation, progress)
             if outcome.validation is not None:
                 recorder.validate(outcome.rnd, outcome.validation, outcome.said_held_out)
+            if outcome.given is not None and t == self._job.rounds - 1:
+                self._given[seed] = outcome.given
             if outcome.said is not None and self._job.predictions and t == self._job.rounds - 1:
                 recorder.keep(outcome.rnd, outcome.said)
         if not self._alive:
@@ -477,6 +483,8 @@ class _Seeds:
             }
             for seed, sim in self._alive.items()
         }
+        for seed, given in self._given.items():
+            contents[seed]["served"] = given.saved()
         for seed, error in self._failed.items():
             contents[seed] = {
                 "state": {},

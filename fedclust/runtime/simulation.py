@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedclust.config.job import Job
 from fedclust.core.attack import Attack
+from fedclust.core.own_statistics import OwnStatistics
 from fedclust.core.server import Aggregation, Privacy, Server
 from fedclust.core.types import (
     ClientModels,
@@ -47,6 +48,7 @@ class Step:
         said_held_out: likewise of validation examples.
         untrained: the test results of what is served before it trains, on the data of the round;
             None unless the round is a change, and tested.
+        given: what every client has at its end; None where the round is not evaluated.
     """
 
     rnd: Round
@@ -56,6 +58,33 @@ class Step:
     untrained: Evaluation | None
     said: Predictions | None = None
     said_held_out: Predictions | None = None
+    given: Given | None = None
+
+
+@dataclass(frozen=True)
+class Given:
+    """What every client is served, and what is its own of it; see `fedclust.runtime.trained`."""
+
+    served: Served
+    own: OwnStatistics | None
+
+    def saved(self) -> dict[str, Any]:
+        """As a checkpoint holds it. Numbers that all models have are kept once, such as the body
+        below everybody's own head.
+        """
+        models = self.served.models
+        kept: dict[str, Any] = {"label": self.served.label, "weight": self.served.weight}
+        alike = torch.ones_like(models[0], dtype=torch.bool)
+        for row in models[1:]:  # one by one, since all can be gigabytes
+            alike &= row == models[0]
+        if len(models) > 1 and 2 * int(alike.sum()) > len(alike):
+            kept |= {"shared": models[0], "columns": ~alike, "models": models[:, ~alike]}
+        else:  # often a field of the State, which the file then holds once
+            kept["models"] = models
+        if self.own is not None:
+            own = {name: getattr(self.own, name) for name in ("columns", "values", "known")}
+            kept["own"] = own
+        return kept
 
 
 @dataclass
@@ -159,7 +188,8 @@ class Simulation:
             there = clients.at(replace(rnd, fed=replace(rnd.fed, test=held_out)))
             validation = there.evaluate(served)
             said_held_out = there.predict(served) if predicted else None
-        return Step(rnd, costs, result, validation, untrained, said, said_held_out)
+        given = Given(served, clients.own)
+        return Step(rnd, costs, result, validation, untrained, said, said_held_out, given)
 
     def _served(self, clients: SeedClients, rnd: Round) -> Served:
         """What the algorithm serves.

@@ -69,8 +69,8 @@ def test_they_are_computed_once_and_damage_is_found(
     first = asked.of(pictures(3), tmp_path, None)
     assert first.shape == (24 * 8 * 8,)
     calls = []
-    computed = Features._computed
-    monkeypatch.setattr(Features, "_computed", lambda *given: calls.append(1) or computed(*given))
+    computed = Features.computed
+    monkeypatch.setattr(Features, "computed", lambda *given: calls.append(1) or computed(*given))
     again = asked.of(pictures(3), tmp_path, None)
     assert (torch.equal(again.x, first.x), calls) == (True, [])
     assert again.digest == first.digest

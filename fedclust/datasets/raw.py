@@ -1,0 +1,169 @@
+"""From the values of a file to what a model sees: said of a seed's data, and done again to new
+ones.
+
+What is said is JSON-able, and stands in `inputs/seed=S.json` of a job:
+
+    columns        of a table: how each becomes features, see `fedclust.datasets.inputs.Read`
+    features       their names; none of pictures
+    clients        the names of the clients, where they have some
+    less, over     taken off the numbers of the file, and what they are divided by, before float32
+    seen, fill, fill_of_clients    see `fedclust.datasets.fit.filled`
+    shape, kind    of a stored example, channels first; uint8, float32, or int64 of token ids
+    scale, shift   a model sees value * scale + shift
+    of_clients     in place of these, with normalise=client: mean and deviation of every client
+    view           of pictures, see `fedclust.datasets.view.View`; vocabulary: number of token ids
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedclust.core.types import Federation, Pool
+from fedclust.datasets.columns import few, shown
+from fedclust.datasets.fit import filled
+from fedclust.datasets.inputs import Column, Read, features_of
+from fedclust.datasets.normalise import as_float32
+from fedclust.datasets.view import View
+from fedclust.helpers.errors import DataError
+
+_KINDS = {"int64": "ui", "float32": "uif"}  # of arrays that become these
+
+
+def described(fed: Federation) -> dict[str, Any]:
+    """How the examples of a seed were made, see above.
+
+    Args:
+        fed: with what is seen of the data's own examples, not yet of features that a network makes.
+    """
+    pool = fed.pool
+    kind = "uint8" if pool.x.dtype == torch.uint8 else "float32"
+    scaled = {"scale": pool.scale.tolist(), "shift": pool.shift.tolist()}
+    return {
+        "features": list(fed.names.features),
+        "clients": list(fed.names.clients),
+        "shape": list(pool.x.shape[1:]),
+        "kind": kind if pool.vocabulary is None else "int64",
+        **scaled,
+        "view": asdict(pool.view) if isinstance(pool.view, View) else None,
+        "vocabulary": pool.vocabulary,
+        **fed.raw,
+    }
+
+
+def prepared(about: Mapping[str, Any], given: Any, client: int, pool: Pool) -> Pool:
+    """A pool whose rows are new examples as a client's model sees them.
+
+    Args:
+        about: what `described` said.
+        given: a frame with the columns of the file, in any order and beside others; or an array
+            [N, *shape] of numbers, of pictures with channels last or first.
+        client: whose, which matters with normalise=client.
+        pool: with labels of any kind, whose examples are replaced.
+
+    Raises:
+        DataError: a column is missing, or a value is of another kind than in the job's data.
+    """
+    if "columns" in about:
+        x = _of_table(about, given, client)
+    else:
+        x = _of_array(about, np.asarray(given))
+    if "of_clients" in about:
+        own = about["of_clients"][client]
+        mean, deviation = (torch.tensor(own[k], dtype=torch.float64) for k in ("mean", "deviation"))
+        flat = x.reshape(len(x), -1).double()
+        x = ((flat - mean) / deviation).float().view_as(x)
+    scale, shift = (torch.tensor(about[name], dtype=torch.float32) for name in ("scale", "shift"))
+    view = None if about["view"] is None else View(**about["view"])
+    seen = {"vocabulary": about["vocabulary"], "view": view}
+    return Pool(x=x, y=pool.y, scale=scale, shift=shift, num_classes=pool.num_classes, **seen)
+
+
+def _of_table(about: Mapping[str, Any], table: Any, client: int) -> Tensor:
+    """Features [N, F] float32 of a frame, gaps filled."""
+    columns = [Read(**{**one, "words": tuple(one["words"])}) for one in about["columns"]]
+    names = [str(name) for name in table.columns]
+    missing = [one.name for one in columns if one.name not in names]
+    if missing:
+        raise DataError(
+            f"the table has no column {few(missing)}: the job's inputs are "
+            f"{few([one.name for one in columns])}"
+        )
+    read = [
+        (Column(one.name, _plain(table.iloc[:, names.index(one.name)], one)), one)
+        for one in columns
+    ]
+    for column, how in read:
+        place = list(about["features"]).index(how.name) if how.kind != "onehot" else 0
+        _check(column, how, filled="fill" in about and about["fill"][place] is not None)
+    inputs = features_of(read)
+    x = as_float32(inputs.x, np.array(about["less"])).numpy()
+    if "fill" in about:
+        x = filled(x, about, inputs.names, client)
+    return torch.from_numpy(_finite(x))
+
+
+def _plain(values: Any, how: Read) -> npt.NDArray[Any]:
+    """The values of a column as a file gives them; whole numbers beside gaps are whole as words."""
+    found: npt.NDArray[Any] = values.to_numpy()
+    if how.kind != "number" and found.dtype.kind == "f":
+        whole = [int(one) if one == np.floor(one) else one for one in found.tolist()]
+        return np.array(whole, dtype=object)
+    return found if found.dtype.kind in "buifmM" else found.astype(object)
+
+
+def _check(column: Column, how: Read, *, filled: bool) -> None:
+    """Refuse what the job's data did not hold."""
+    if how.kind == "number":
+        odd, allowed = np.flatnonzero(column.odd), "numbers are needed"
+    else:
+        known = np.isin(column.words, np.array(how.words))
+        odd, allowed = np.flatnonzero(~known & ~column.gaps), f"the job knows {few(how.words)}"
+    if len(odd):
+        value = shown(column.values[odd[0]])
+        raise DataError(
+            f"the table has {value} in column {column.name}, row {odd[0] + 1}: {allowed}"
+        )
+    if column.gaps.any() and not filled and how.kind != "onehot":
+        row = int(np.flatnonzero(column.gaps)[0]) + 1
+        raise DataError(
+            f"the table has no value in column {column.name}, row {row}, and the job has none that "
+            "stands for it: dataset.fill gives one"
+        )
+
+
+def _of_array(about: Mapping[str, Any], x: npt.NDArray[Any]) -> Tensor:
+    """Examples [N, *shape] of an array, as they are stored."""
+    shape, kind = tuple(about["shape"]), about["kind"]
+    if len(shape) == 3 and x.shape[1:] != shape:
+        x = x[..., None] if x.ndim == 3 else x
+        x = np.moveaxis(x, 3, 1) if x.ndim == 4 else x
+    if x.shape[1:] != shape or x.ndim != len(shape) + 1:
+        raise DataError(f"examples of shape {x.shape[1:]}: the job's have shape {shape}")
+    if not (x.dtype == kind if kind == "uint8" else x.dtype.kind in _KINDS[kind]):
+        raise DataError(f"examples of type {x.dtype}: the job's are {kind}")
+    if kind == "uint8":
+        return torch.from_numpy(np.ascontiguousarray(x))
+    if kind == "int64":
+        ids = torch.from_numpy(np.ascontiguousarray(x.astype(np.int64)))
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < about["vocabulary"]:
+            raise DataError(
+                f"token ids from {int(ids.min())} to {int(ids.max())}: the job's are below "
+                f"{about['vocabulary']}"
+            )
+        return ids
+    less, over = np.asarray(about.get("less", 0.0)), np.asarray(about.get("over", 1.0))
+    moved = as_float32((x - less) / over if np.any(less) or np.any(over != 1) else x, 0.0)
+    return torch.from_numpy(_finite(moved.numpy()))
+
+
+def _finite(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    if not np.isfinite(x).all():
+        raise DataError("a value is not finite, or too large for float32: replace it")
+    return np.ascontiguousarray(x)

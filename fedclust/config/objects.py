@@ -150,7 +150,9 @@ class Objects:
             raise
         except Exception as error:  # a user's code can raise anything
             words = " ".join(str(error).split())
-            raise ConfigError(f"{key}: {type(error).__name__}: {words}") from error
+            unknown = from_data.get("vocabulary", 0) is None
+            more = "; it reads token ids, so set dataset.vocabulary" if unknown else ""
+            raise ConfigError(f"{key}: {type(error).__name__}: {words}{more}") from error
 
     def _locate(self, target: object, key: str, wanted: Any) -> Any:
         """The part that a target names.

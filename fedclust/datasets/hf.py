@@ -27,7 +27,7 @@ from fedclust.datasets.extra import installed
 from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs, read_targets
 from fedclust.datasets.normalise import WORDS, check_word
 from fedclust.datasets.parts import Drawn, check_parts, parted
-from fedclust.datasets.pictures import picture
+from fedclust.datasets.pictures import picture, white
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import BelowOne, Seed, Side
@@ -212,11 +212,17 @@ class HuggingFace:
     def _pictures(self, table: Columns, name: str) -> Tensor:
         """All pictures, [N, 1 or 3, H, W] uint8."""
         images: npt.NDArray[np.uint8] | None = None
-        for row, value in enumerate(table.values("dataset.image", name)):
-            what = f"{table.what}, column {name}, row {row + 1}"
+        values = table.values("dataset.image", name)
+        for row, value in enumerate(values):
             if not isinstance(value, dict) or not {"bytes", "path"} <= set(value):
-                raise DataError(f"{what} holds no picture: dataset.image must name some")
-            one = read("hf", Path(what), partial(self._picture, value), key="dataset.image")
+                raise DataError(
+                    f"{table.what}, column {name}, row {row + 1} holds no picture: dataset.image "
+                    "must name some"
+                )
+        most = white(map(self._source, values))
+        for row, value in enumerate(values):
+            what = f"{table.what}, column {name}, row {row + 1}"
+            one = read("hf", Path(what), partial(self._picture, value, most), key="dataset.image")
             if images is None:
                 images = np.empty((table.size, *one.shape), dtype=np.uint8)
             if one.shape != images.shape[1:]:
@@ -229,10 +235,14 @@ class HuggingFace:
             raise DataError(f"{table.what} holds no example: see dataset.train")
         return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
 
-    def _picture(self, value: dict[str, Any]) -> npt.NDArray[np.uint8]:
-        """One picture; its path is followed inside the saved folder only."""
+    def _picture(self, value: dict[str, Any], most: int) -> npt.NDArray[np.uint8]:
+        """One picture."""
+        return picture(self._source(value), self.size, self.grayscale, most)
+
+    def _source(self, value: dict[str, Any]) -> str | io.BytesIO:
+        """Where a picture is; its path is followed inside the saved folder only."""
         if value["bytes"] is not None:
-            return picture(io.BytesIO(value["bytes"]), self.size, self.grayscale)
+            return io.BytesIO(value["bytes"])
         folder = Path(self.path).resolve()
         file = (folder / str(value["path"])).resolve()
         if not file.is_relative_to(folder):
@@ -240,7 +250,7 @@ class HuggingFace:
                 f"hf: {self.path} names the picture {value['path']} outside of its folder: save "
                 "the data set with its pictures embedded"
             )
-        return picture(str(file), self.size, self.grayscale)
+        return str(file)
 
 
 def _values(part: Any, name: str) -> npt.NDArray[Any]:

@@ -16,7 +16,7 @@ from fedclust.core.types import Dataset, Names
 from fedclust.datasets.checks import checked, read
 from fedclust.datasets.copies import told_of_copies
 from fedclust.datasets.normalise import affine, check_word
-from fedclust.datasets.pictures import picture
+from fedclust.datasets.pictures import picture, white
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import Side
 
@@ -66,7 +66,8 @@ class ImageFolder:
             if hidden
             else ""
         )
-        x_train, x_test = self._read(train), self._read(test)
+        most = white(file for file, _ in train.samples)
+        x_train, x_test = self._read(train, most), self._read(test, most)
         scale, shift = affine(self.normalise, x_train)
         made = checked(
             Dataset(
@@ -98,14 +99,14 @@ class ImageFolder:
             key="dataset.path",
         )
 
-    def _read(self, found: _Shown) -> Tensor:
+    def _read(self, found: _Shown, most: int) -> Tensor:
         channels = 1 if self.grayscale else 3
         images = np.empty((len(found.samples), self.size, self.size, channels), dtype=np.uint8)
         for row, (file, _) in enumerate(found.samples):
             images[row] = read(
                 "image_folder",
                 Path(file),
-                partial(picture, file, self.size, self.grayscale),
+                partial(picture, file, self.size, self.grayscale, most),
                 key="dataset.path",
             )
         return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()

@@ -51,6 +51,8 @@ class Npz(Ranged):
         crop, augment: of images, see `fedclust.datasets.view.View`.
         vocabulary: number of token ids 0, 1, … where x are these, integers (N, L), which a model
             sees as they are; None where x are numbers.
+        classes: None where all classes have training examples; else labels are 0, 1, … below it,
+            as the next token of a vocabulary.
     """
 
     path: str
@@ -58,6 +60,7 @@ class Npz(Ranged):
     crop: Side | None = None
     augment: Augment = "none"
     vocabulary: AtLeastTwo | None = None
+    classes: AtLeastTwo | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,19 +93,25 @@ class Npz(Ranged):
             )
         present = set(y_train.tolist()) if targets == "classes" else {0}
         nearest = range(min(max(present) + 1, len(present) + _SHOWN + 1))  # labels may be huge
-        absent = [label for label in nearest if label not in present]
+        absent = [] if self.classes else [one for one in nearest if one not in present]
         if absent:
             raise DataError(
                 f"npz: {path} has y_train from {int(y_train.min())} to {int(y_train.max())} but no "
                 f"example of class {', '.join(map(str, absent[:_SHOWN]))}"
                 f"{', …' * (len(absent) > _SHOWN)}: classes are numbered 0, 1, … without gaps, as "
-                "np.unique(y, return_inverse=True)[1] numbers them"
+                "np.unique(y, return_inverse=True)[1] numbers them; dataset.classes=N takes 0 to "
+                "N - 1, with examples or without"
             )
         if x_train.dtype != x_test.dtype:
             raise DataError(
                 f"npz: {path} has x_train {x_train.dtype} but x_test {x_test.dtype}: both must be "
                 "equal"
             )
+        num_classes = self.classes or int(y_train.max()) + 1
+        if targets != "classes":
+            num_classes = y_train.shape[1]
+            allowed = "null, since only task=classification has classes"
+            require(self.classes is None, "dataset.classes", self.classes, allowed)
         tokens = self.vocabulary is not None
         series = self.normalise == "mean_std" and arrays["x_train"].ndim == 3 and not tokens
         word = "by_row" if series and _rows_differ(x_train) else self.normalise
@@ -126,7 +135,7 @@ class Npz(Ranged):
                 y_train=y_train,
                 x_test=x_test,
                 y_test=y_test,
-                num_classes=int(y_train.max()) + 1 if targets == "classes" else y_train.shape[1],
+                num_classes=num_classes,
                 scale=scale,
                 shift=shift,
                 view=view_of(tuple(x_train.shape[1:]), self.normalise, self.crop, self.augment),
@@ -198,7 +207,8 @@ def _array(path: Path, file: Any, key: str) -> _Array:
         if "Object arrays" not in str(error):
             raise
         raise DataError(
-            f"npz: {path} has {key} of type object: save numbers, as {key}.astype(float) makes them"
+            f"npz: {path} has {key} of type object: save numbers, as {key}.astype("
+            f"{'int' if key.startswith('y') else 'float'}) makes them"
         ) from error
     return array
 
@@ -239,7 +249,12 @@ def _rows_differ(x: Tensor) -> bool:
 
 
 def _labels(path: Path, key: str, y: _Array) -> Tensor:
-    if y.dtype.kind not in "ui" or not (y.ndim == 1 or (y.ndim == 2 and y.shape[1] == 1)):
+    if y.ndim == 2 and y.shape[1] > 1 and len(y) and _is_one_hot(y):
+        raise DataError(
+            f"npz: {path} has {key} of shape {y.shape} with a single 1 in every row: save "
+            f"np.argmax({key}, 1), the numbers of the classes"
+        )
+    if y.dtype.kind not in "uib" or not (y.ndim == 1 or (y.ndim == 2 and y.shape[1] == 1)):
         raise DataError(
             f"npz: {path} has {key} of shape {y.shape} and type {y.dtype}: "
             "integers of shape (N,) or (N, 1) are needed; task=regression reads numbers, and "
@@ -248,6 +263,11 @@ def _labels(path: Path, key: str, y: _Array) -> Tensor:
     if y.size and y.max() > np.iinfo(np.int64).max:
         raise DataError(f"npz: {path} has {key} up to {y.max()}: labels must fit int64")
     return torch.from_numpy(y.reshape(-1).astype(np.int64))
+
+
+def _is_one_hot(y: _Array) -> bool:
+    """Whether every row has a single 1, and zeros."""
+    return y.dtype.kind in "uifb" and bool(np.isin(y, (0, 1)).all() and (y.sum(1) == 1).all())
 
 
 def _targets(targets: Targets, path: Path, key: str, y: _Array) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -12,7 +14,24 @@ from PIL import Image, ImageOps
 Bytes = npt.NDArray[np.uint8]
 
 
-def picture(source: str | IO[bytes], size: int | None, grayscale: bool) -> Bytes:
+WHITE = 65535  # of 16 bits
+
+
+def white(sources: Iterable[str | IO[bytes]]) -> int:
+    """What is white in pictures of 16 bits: the largest number of as many bits as they use, so that
+    12 bits in 16, as of computed tomography, keep 256 greys. 65535 where none has 16 bits.
+    """
+    largest = 0
+    for source in sources:
+        if isinstance(source, str) and not Path(source).is_file():  # which its reader tells
+            continue
+        with suppress(Exception), Image.open(source) as image:  # likewise a damaged one
+            if image.mode.startswith("I;16"):
+                largest = max(largest, int(np.asarray(image).max()))
+    return max(2 ** largest.bit_length() - 1, 255) if largest else WHITE
+
+
+def picture(source: str | IO[bytes], size: int | None, grayscale: bool, most: int = WHITE) -> Bytes:
     """The picture of a file as a viewer shows it, [size, size, 1 or 3] uint8, or of its own size
     [H, W, 1 or 3].
 
@@ -20,6 +39,7 @@ def picture(source: str | IO[bytes], size: int | None, grayscale: bool) -> Bytes
         source: a path, or an open file.
         size: side after resizing, pixels; None leaves it.
         grayscale: one channel instead of three.
+        most: what is white in a picture of 16 bits, see `white`.
 
     Raises:
         ValueError: it holds several, or numbers that no viewer shows alike.
@@ -30,22 +50,22 @@ def picture(source: str | IO[bytes], size: int | None, grayscale: bool) -> Bytes
         pages = getattr(image, "n_frames", 1)
         if pages > 1 and image.format != "MPO":  # a camera's second view of the same
             raise ValueError(f"it holds {pages} pages or frames, and one is needed")
-        plain = _as_shown(ImageOps.exif_transpose(image)).convert("L" if grayscale else "RGB")
+        plain = _as_shown(ImageOps.exif_transpose(image), most).convert("L" if grayscale else "RGB")
     kept = plain if size is None else plain.resize((size, size))
     values = np.asarray(kept, dtype=np.uint8)
     return values.reshape(*values.shape[:2], -1)
 
 
-def _as_shown(image: Image.Image) -> Image.Image:
-    """A picture of 8 bits as a viewer shows it: 16 bits on the scale of 8, what is transparent on
-    white.
+def _as_shown(image: Image.Image, most: int) -> Image.Image:
+    """A picture of 8 bits as a viewer shows it: 16 bits, of which `most` is white, on the scale of
+    8; what is transparent on white.
 
     Raises:
         ValueError: its numbers have no scale that a viewer would know.
     """
     if image.mode.startswith("I;16"):
-        values = np.asarray(image).astype(np.uint16)
-        return Image.fromarray(((values + 128.0) // 257).astype(np.uint8))
+        values = np.minimum(np.asarray(image).astype(np.int64), most)
+        return Image.fromarray(((values * 255 + most // 2) // most).astype(np.uint8))
     if image.mode in ("I", "F"):
         raise ValueError(
             f"its numbers are of mode {image.mode}, whose white nobody knows: save 8 or 16 bits "

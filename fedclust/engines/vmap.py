@@ -5,6 +5,7 @@ a layer.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from operator import itemgetter
@@ -367,6 +368,8 @@ def _over_rows(function: Callable[..., Any], in_dims: Any = 0) -> Callable[..., 
     normalisation and convolutions take up to twice the time of the operations.
     """
     many = vmap(function, in_dims=in_dims)
+    # which nobody can change: attention is one of them
+    warnings.filterwarnings("ignore", "There is a performance drop because we have not yet")
 
     def of_rows(params: _Named, *given: Any) -> Any:
         if len(next(iter(params.values()))) != 1:

@@ -188,7 +188,14 @@ def adopt(
     Raises:
         ConfigError: see `Foreign`.
     """
-    model = copy.deepcopy(model)
+    try:
+        model = copy.deepcopy(model)
+    except RuntimeError as error:  # of a tensor that is computed, as by the old weight_norm
+        raise ConfigError(
+            f"model={type(model).__name__} is not allowed: it cannot be copied, since a weight of "
+            "it is computed from others; torch.nn.utils.parametrizations.weight_norm takes the "
+            "place of torch.nn.utils.weight_norm"
+        ) from error
     if isinstance(model, (Model, Foreign)):
         return model
     return Foreign(model, in_shape, examples, width)

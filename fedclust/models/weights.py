@@ -23,14 +23,17 @@ from fedclust.models.params import trained
 from fedclust.models.sequence import Model
 
 State = Mapping[str, Tensor]
-_INSIDE = ("state_dict", "model")  # where checkpoints keep a state dict
+_INSIDE = ("state_dict", "model_state_dict", "model")  # where checkpoints keep a state dict
+_BEFORE = ("module.", "_orig_mod.")  # in front of all names, by DataParallel and torch.compile
+_LIGHTNING = "model."  # likewise, where the module has no such part itself
 _KINDS = {  # of a safetensors file
     **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
     **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8},
     **{"U8": torch.uint8, "BOOL": torch.bool},
 }
 _HEADER = 8  # bytes that say how long a safetensors header is
-_NAMED = re.compile(r"-([0-9a-f]{8,64})\.\w+$")  # as PyTorch's hub names files by their digest
+# as PyTorch's hub names files by their digest, resnet18-f37072fd.pth; eight digits are a date
+_NAMED = re.compile(r"-(?!\d{8}\.)([0-9a-f]{8})\.\w+$")
 _SHOWN = 3  # names in a message
 
 
@@ -53,8 +56,9 @@ def file_digest(key: str, file: str) -> str:
 def read_state(key: str, file: str) -> State:
     """The tensors of a state dict in a file, on the CPU: PyTorch's, or safetensors'.
 
-    Nothing in the file is run. A checkpoint that keeps its state dict as `state_dict` or `model` is
-    looked into, and `module.` in front of all names is left out.
+    Nothing in the file is run. A checkpoint that keeps its state dict as `state_dict`,
+    `model_state_dict` or `model` is looked into, and `module.` or `_orig_mod.` in front of all
+    names is left out.
 
     Raises:
         ConfigError: there is no such file, or it holds something else.
@@ -69,11 +73,12 @@ def read_state(key: str, file: str) -> State:
         raise ConfigError(f"{key}={file} is not allowed: it cannot be read ({words})") from error
     inside = next((one for one in _INSIDE if isinstance(state.get(one), Mapping)), None)
     state = state if inside is None else state[inside]
-    odd = next((name for name, value in state.items() if not isinstance(value, Tensor)), None)
-    allowed = f"a state dict, names and tensors, and it has {odd or 'none'}"
-    require(bool(state) and odd is None, key, file, allowed)
-    if all(name.startswith("module.") for name in state):
-        state = {name.removeprefix("module."): value for name, value in state.items()}
+    odd = [n for n, value in state.items() if not (isinstance(value, Tensor) and type(n) is str)]
+    allowed = f"a state dict, names and tensors, and it has {odd[0] if odd else 'none'}"
+    require(bool(state) and not odd, key, file, allowed)
+    for before in _BEFORE:
+        if all(name.startswith(before) for name in state):
+            state = {name.removeprefix(before): value for name, value in state.items()}
     return state
 
 
@@ -106,6 +111,8 @@ def fill(key: str, file: str, module: nn.Module, state: State) -> None:
         ConfigError: names or shapes differ.
     """
     own, name = module.state_dict(), type(module).__name__
+    if all(one.startswith(_LIGHTNING) and one not in own for one in state):
+        state = {one.removeprefix(_LIGHTNING): value for one, value in state.items()}
     for one, value in state.items():
         require(one in own, key, file, f"weights of {name}, which has no {one}{few(own)}")
         shape = tuple(own[one].shape)

@@ -264,7 +264,7 @@ class _Mixture(nn.Module):
     def __init__(self, networks: list[nn.Module], weight: Tensor, task: Task) -> None:
         super().__init__()
         self.networks, self._task = nn.ModuleList(networks), task
-        self.register_buffer("weight", weight)
+        self.weight = nn.Buffer(weight)
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs [B, Y] of x [B, *shape], by which one network would say what they say together,

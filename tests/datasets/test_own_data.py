@@ -76,7 +76,9 @@ X = RNG.integers(0, 256, (12, 4, 4)).astype(np.uint8)
         ({"x_test": X[:6].astype(float)}, "x_test torch.float32: both must be equal"),
         ({"y_train": np.arange(11)}, "12 train examples but 11 train labels"),
         ({"y_train": np.linspace(0, 1, 12)}, "integers of shape"),
-        ({"y_train": np.eye(12, dtype=int)}, "integers of shape"),
+        ({"y_train": np.eye(12, dtype=int)}, r"save np.argmax\(y_train, 1\), the numbers"),
+        ({"y_train": np.arange(24).reshape(12, 2)}, "integers of shape"),
+        ({"y_train": np.array([1, None] * 6)}, r"y_train.astype\(int\) makes them"),
         (
             {"y_test": np.array([0, 1, 2, 3, 0, 1])},
             "test labels span 0 to 3: they must lie in 0 to 2",
@@ -233,3 +235,18 @@ def test_files_of_an_image_folder_are_read_or_named(tmp_path: Path) -> None:
     (tmp_path / "train" / "a" / "loop").symlink_to(tmp_path / "train" / "a")
     with pytest.raises(DataError, match=r"a/loop is the folder .*train/a, by a link"):
         ImageFolder(path=str(tmp_path), size=4).load()
+
+
+def test_labels_of_truth_values_and_classes_without_an_example(tmp_path: Path) -> None:
+    y = np.arange(12) % 2 == 1
+    np.savez(tmp_path / "a.npz", x_train=X, y_train=y, x_test=X[:6], y_test=y[:6])
+    dataset = Npz(path=str(tmp_path / "a.npz")).load()
+    assert (dataset.y_train.tolist(), dataset.num_classes) == ([0, 1] * 6, 2)
+    gaps = {"y_train": np.arange(12) % 3 * 2, "y_test": np.arange(6)}
+    np.savez(tmp_path / "b.npz", x_train=X, x_test=X[:6], **gaps)
+    dataset = Npz(path=str(tmp_path / "b.npz"), classes=7).load()
+    assert (dataset.num_classes, dataset.y_test.tolist()) == (7, [0, 1, 2, 3, 4, 5])
+    with pytest.raises(DataError, match=r"dataset.classes=N takes 0 to N - 1"):
+        Npz(path=str(tmp_path / "b.npz")).load()
+    with pytest.raises(DataError, match="test labels span 0 to 5: they must lie in 0 to 4"):
+        Npz(path=str(tmp_path / "b.npz"), classes=5).load()

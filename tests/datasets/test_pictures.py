@@ -122,3 +122,22 @@ def test_pipes_and_links_in_a_circle_are_refused(tmp_path: Path) -> None:
     (root / "train" / "b" / "a").symlink_to(root / "train" / "a")
     with pytest.raises(DataError, match=r"by a link: remove one of them"):
         ImageFolder(path=str(root), size=4).load()
+
+
+def test_twelve_bits_in_sixteen_keep_their_greys(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for part in ("train", "test"):
+        for name, level in (("a", 1000), ("b", 1100)):
+            (tmp_path / part / name).mkdir(parents=True)
+            values = rng.integers(level - 20, level + 21, (4, 4)).astype(np.uint16)
+            values[0, 0] = 4095 if part == "train" else 9000  # beyond what training pictures use
+            Image.fromarray(values).save(tmp_path / part / name / "0.png")
+    dataset = ImageFolder(path=str(tmp_path), size=4, grayscale=True).load()
+    for x in (dataset.x_train, dataset.x_test):
+        low, high = x[:, 0].flatten(1)[:, 1:]
+        assert 61 <= low.min() < low.max() <= 64  # 980 and 1020, times 255 / 4095
+        assert 67 <= high.min() < high.max() <= 70  # 1080 and 1120
+        assert x[0, 0, 0, 0] == 255
+    Image.fromarray(values * 7).save(tmp_path / "train" / "a" / "1.png")  # 16 bits are used
+    dataset = ImageFolder(path=str(tmp_path), size=4, grayscale=True).load()
+    assert dataset.x_test[0, 0, 1].max() == 4

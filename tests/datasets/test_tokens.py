@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import fedclust
 from fedclust.config.build import build
+from fedclust.config.objects import Objects
 from fedclust.core.calls import LossCall, Shards, TestCall, TrainCall
 from fedclust.core.types import Pool
 from fedclust.datasets.leaf import Leaf
@@ -220,3 +221,14 @@ def test_a_job_reads_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"algorithm=pacfl .* token ids have no directions"):
         fedclust.run(*data, small, algorithm="pacfl", model="gru", num_clusters=2)
+
+
+def test_a_network_that_needs_a_vocabulary_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "from torch import nn\n\n\ndef net(in_shape, num_classes, vocabulary):\n"
+    (tmp_path / "wordy.py").write_text(f"{code}    return nn.Embedding(vocabulary, 4)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    made_for = {"in_shape": (5,), "num_classes": 2, "vocabulary": None}
+    with pytest.raises(ConfigError, match=r"token ids, so set dataset.vocabulary$"):
+        Objects(tmp_path).make({"_target_": "wordy.net"}, "model", **made_for)

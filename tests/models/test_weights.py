@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from fedclust.models.foreign import adopt
 from fedclust.models.mlp import mlp
 from fedclust.models.params import layout
 from fedclust.models.sequence import Model
-from fedclust.models.weights import beginning, read_state
+from fedclust.models.weights import beginning, fill, read_state
 from fedclust.runtime.folder import config_hash
 
 NEW = ("features", "weights", "frozen", "lora")  # keys
@@ -111,7 +112,7 @@ def test_files_of_other_forms(tmp_path: Path) -> None:
         assert list(found) == ["a.weight", "b"]
         assert all(torch.equal(found[key], state[key]) for key in state)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    for named, fits in ((digest[:8], True), ("0" * 8, False)):
+    for named, fits in ((digest[:8], True), ("20261128", True), ("fedcba98", False)):
         copy = file.rename(tmp_path / f"x-{named}.safetensors")
         if fits:
             assert list(read_state("weights", str(copy))) == ["a.weight", "b"]
@@ -181,3 +182,35 @@ def test_a_job_without_them_is_the_one_it_was() -> None:
     asked = {"weights": "a.pth", "frozen": ["1"], "features": {"model": "x"}, "lora": {}}
     for given in ({key: value} for key, value in asked.items()):
         assert config_hash({**config, **given}) != config_hash(config)
+
+
+@pytest.mark.parametrize("before", ["module.", "_orig_mod.", "model."])
+@pytest.mark.parametrize("inside", ["", "model_state_dict"])
+def test_what_others_put_around_a_state_dict_is_taken_off(
+    before: str, inside: str, tmp_path: Path
+) -> None:
+    own = nn.Linear(3, 2)
+    state: Any = {f"{before}{name}": value for name, value in own.state_dict().items()}
+    torch.save({inside: state, "epoch": 3} if inside else state, tmp_path / "x.pth")
+    there = nn.Linear(3, 2)
+    fill("weights", "x.pth", there, read_state("weights", str(tmp_path / "x.pth")))
+    assert torch.equal(there.weight, own.weight)
+    holder = nn.ModuleDict({"model": nn.Linear(3, 2)})  # a part of its own called model
+    fill("weights", "x.pth", holder, {f"model.{n}": v for n, v in own.state_dict().items()})
+    assert torch.equal(holder["model"].weight, own.weight)
+
+
+def test_names_that_are_no_text_are_one_line(tmp_path: Path) -> None:
+    torch.save({1: torch.zeros(3)}, tmp_path / "x.pth")
+    with pytest.raises(ConfigError, match=r"a state dict, names and tensors, and it has 1$"):
+        read_state("weights", str(tmp_path / "x.pth"))
+
+
+def test_a_weight_that_is_computed_from_others_is_one_line() -> None:
+    with pytest.warns(FutureWarning):
+        old = nn.utils.weight_norm(nn.Linear(3, 2))
+    old(torch.ones(1, 3))
+    with pytest.raises(
+        ConfigError, match=r"model=Sequential .*parametrizations.weight_norm takes"
+    ):
+        adopt(nn.Sequential(old), (3,))

@@ -3,6 +3,10 @@ batch.
 """
 
 import os
+import sys
+
+if sys.platform == "win32":  # before anything that Windows lacks is imported
+    sys.exit("fedclust: runs on Linux and macOS; on Windows use WSL2")
 
 from fedclust.api import Result, load, run, sweep
 from fedclust.helpers.errors import UserError

@@ -22,6 +22,7 @@ from fedclust.helpers.errors import (
     RankLost,
     UserError,
     did_you_mean,
+    in_words,
     interrupted,
     is_full,
 )
@@ -178,8 +179,7 @@ def _fail_in_file(error: OSError) -> None:
     if isinstance(error, BrokenPipeError):  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
-    where, why = error.filename or "a file", error.strerror or _one_line(error)
-    _fail(f"{where} cannot be written or read: {why}", 1 if is_full(error) else 2)
+    _fail(in_words(error), 1 if is_full(error) else 2)
 
 
 def _fail(message: str, status: int) -> None:

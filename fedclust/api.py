@@ -22,7 +22,14 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedclust.helpers.errors import ConfigError, RunFolderError, require
+from fedclust.helpers.errors import (
+    ConfigError,
+    DiskFull,
+    RunFolderError,
+    in_words,
+    is_full,
+    require,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,15 +154,17 @@ def _launched(
             "fedclust.run is not allowed under torchrun: start `python -m fedclust run` with it"
         )
     typed = as_typed(overrides, keys, many=many)
-    own = None if config_dir is None else _path("config_dir", config_dir).resolve()
     warn = partial(warnings.warn, stacklevel=_CALLER)
     try:
+        own = None if config_dir is None else _path("config_dir", config_dir).resolve()
         return launch(typed, own, multirun=many, warn=warn)
     except HYDRAS as error:
         raise ConfigError(explained(error, typed, "fedclust.sweep")) from error
     except YAMLError as error:
         words = " ".join(str(error).split())
         raise ConfigError(f"a config file cannot be read: {words}") from error
+    except OSError as error:
+        raise (DiskFull if is_full(error) else RunFolderError)(in_words(error)) from error
 
 
 def _path(name: str, given: object) -> Path:

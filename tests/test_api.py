@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -368,3 +369,34 @@ def test_workers_that_a_launcher_keeps_belong_to_the_newest_sweep(tmp_path: Path
         with pytest.raises(SweepError, match="rounds=0 is not allowed") as caught:
             fedclust.sweep(TINY, *launcher, algorithm="local", rounds=[0, 1], name=f"{name}_mixed")
         assert len(caught.value.reasons) == 1
+
+
+@pytest.mark.parametrize("code", ["0", "", "3", "'words'"])
+def test_a_users_exit_is_a_mistake_of_the_method(tmp_path: Path, code: str) -> None:
+    own = tmp_path / "own"
+    (own / "algorithm").mkdir(parents=True)
+    (own / "mine.py").write_text(
+        "import sys\nfrom dataclasses import dataclass\n"
+        "from fedclust.algorithms.fedavg import FedAvg\n\n\n"
+        "@dataclass(frozen=True)\nclass Mine(FedAvg):\n"
+        f"    def round(self, *given, **more):\n        sys.exit({code})\n"
+    )
+    text = (CONF / "algorithm" / "fedavg.yaml").read_text(encoding="utf-8")
+    lines = [one for one in text.splitlines() if not one.startswith("_target_")]
+    (own / "algorithm" / "mine.yaml").write_text("\n".join([*lines, "_target_: mine.Mine"]) + "\n")
+    with pytest.raises(RuntimeError, match=r"sys\.exit\(.*\) was called"):
+        fedclust.run(TINY, algorithm="mine", config_dir=own)
+
+
+def test_a_device_that_there_is_nowhere_is_refused_of_a_finished_job_too() -> None:
+    fedclust.run(TINY, "algorithm=fedavg", name="here")
+    fedclust.run(TINY, "algorithm=fedavg", "device=cuda", name="here")  # done on any machine
+    with pytest.raises(ConfigError, match="device=tpu is not allowed: auto, cpu, cuda or cuda:N"):
+        fedclust.run(TINY, "algorithm=fedavg", "device=tpu", name="here")
+
+
+def test_windows_is_told_in_one_line_before_anything_is_imported() -> None:
+    program = "import sys; sys.platform = 'win32'; sys.modules['fcntl'] = None; import fedclust"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "fedclust: runs on Linux and macOS; on Windows use WSL2\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -39,8 +41,10 @@ from fedclust.core.verbs import Engine, Partition
 from fedclust.datasets.raw import described
 from fedclust.engines import make_engine
 from fedclust.engines.sharded import sharded
+from fedclust.helpers.cgroups import cpus
 from fedclust.helpers.distributed import here
 from fedclust.helpers.errors import require
+from fedclust.helpers.files import read_text
 from fedclust.metrics import OURS, document, meaning
 from fedclust.metrics.after_change import changed_names
 from fedclust.models.lora import Lora
@@ -182,7 +186,7 @@ def _our_readers() -> list[tuple[str, str, tuple[str, ...]]]:
 def _readers(root: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """The keys below `common` that a config tree reads, with target and path."""
     for file in sorted(root.rglob("*.yaml")):
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
         node = yaml.safe_load(text) if "${common." in text else None
         if isinstance(node, dict) and "_target_" in node:
             for name, path in _references(node):
@@ -214,6 +218,8 @@ def _computing(
     loader = objects.make(config["dataset"], "dataset")
     if config["threads"] is not None:
         torch.set_num_threads(config["threads"])
+    elif quota := cpus():  # more threads than processors' time wait for each other
+        torch.set_num_threads(max(1, min(torch.get_num_threads(), math.ceil(quota))))
     device = choose_device(config["device"], ranks.local_rank)
     if federations is None:
         dataset = ranks.in_turn(lambda: load_dataset(loader, task))  # one downloads
@@ -381,6 +387,16 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     )
     require(name in allowed, "device", name, f"one of {', '.join(allowed)} on this machine")
     return torch.device("cuda:0" if name == "cuda" else name)
+
+
+def check_device(name: str) -> None:
+    """Refuse what is no device anywhere, of a job that is done, maybe on another machine.
+
+    Raises:
+        ConfigError: naming those there are.
+    """
+    known = re.fullmatch(r"auto|cpu|cuda(:\d+)?", name) is not None
+    require(known, "device", name, "auto, cpu, cuda or cuda:N")
 
 
 def _device_of_rank(name: str, local_rank: int, available: int) -> torch.device:

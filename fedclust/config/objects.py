@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.config.parts import MOVED, PARTS
+from fedclust.helpers.ambient import as_libraries_begin
 from fedclust.helpers.effects import Mark
 from fedclust.helpers.errors import ConfigError, UserError, require, typed
 from fedclust.helpers.memory import short_of_memory
@@ -176,7 +177,8 @@ class Objects:
         )
         require(allowed, f"{key}._target_", target, what)
         try:
-            holder = vars(import_module(module))
+            with as_libraries_begin():  # some set PyTorch's dtype where they are imported
+                holder = vars(import_module(module))
         except Exception as error:  # importing a user's file can raise anything
             require(not own, f"{key}._target_", target, what)
             words = " ".join(str(error).split())

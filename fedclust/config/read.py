@@ -11,7 +11,7 @@ import yaml
 from omegaconf._utils import get_yaml_loader
 from yaml.constructor import ConstructorError
 
-from fedclust.helpers.files import harmless
+from fedclust.helpers.files import read_text
 
 _OURS: Any = get_yaml_loader()  # it takes 1e-3 for a number, and a date for text
 
@@ -37,5 +37,6 @@ def read_config(file: Path) -> Any:
     Raises:
         OSError, ValueError, yaml.YAMLError: if it cannot be read.
     """
-    with harmless(file).open(encoding="utf-8") as stream:  # a stream has a name, for errors
+    read_text(file)  # says what is wrong with its bytes
+    with file.open(encoding="utf-8") as stream:  # a stream has a name, for errors
         return yaml.load(stream, Loader=_Loader)

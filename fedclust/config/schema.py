@@ -240,7 +240,7 @@ class RunConfig:
     threads: int | None = key(
         None,
         "means",
-        "CPU threads; null leaves PyTorch's choice",
+        "CPU threads; null leaves PyTorch's choice, within a container's share",
         Check(f"1 to {_MOST_THREADS}, or null", lambda v: v is None or 1 <= v <= _MOST_THREADS),
     )
     max_rows: int | None = key(

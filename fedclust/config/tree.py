@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedclust.helpers.errors import printable
-from fedclust.helpers.files import harmless
+from fedclust.helpers.files import read_text
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -53,7 +53,7 @@ def choices(group: str, own: Path | None = None) -> dict[str, Path]:
 
 def describe(file: Path) -> str:
     """The first comment line of a config file that is not a Hydra directive."""
-    for line in harmless(file).read_text(encoding="utf-8").splitlines():
+    for line in read_text(file).splitlines():
         text = line.removeprefix("#").strip()
         if line.startswith("#") and text and not text.startswith("@package"):
             return printable(text)

@@ -382,8 +382,8 @@ def _check_points(what: str, table: Any, decimal: str) -> None:
         if len(pointed):
             raise DataError(
                 f"{what} has {pointed.iloc[0]} in column {name}, row {pointed.index[0] + 1}: with "
-                f"dataset.decimal={decimal!r} a point is no decimal sign; take points between "
-                "thousands out"
+                f"{typed('dataset.decimal', decimal)} a point is no decimal sign; take points "
+                "between thousands out"
             )
 
 

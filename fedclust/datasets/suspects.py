@@ -41,7 +41,7 @@ def without_slips(
     slips = {*index, *empty}
     same = [one.name for one in columns if one.name not in slips and _repeats(one, label)]
     copy = "repeats the label" if label.ndim == 1 else "is a target in another unit"
-    said = "is no input; dataset.exclude=[] keeps every column"
+    said = f"is no input; {typed('dataset.exclude', [])} keeps every column"
     if exclude:
         out = typed("dataset.exclude", [*exclude, *index, *empty, *same])
         said = f"is an input all the same; {out} leaves it out, too"

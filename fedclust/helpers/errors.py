@@ -53,6 +53,22 @@ def is_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
+def in_words(error: OSError, otherwise: object = "a file") -> str:
+    """What a file that cannot be written or read means, in a line.
+
+    Args:
+        error: the system's.
+        otherwise: what was meant, where the error has no name.
+    """
+    if error.filename is None and isinstance(error, FileNotFoundError):
+        try:
+            Path.cwd()
+        except FileNotFoundError:
+            return "the current folder has been deleted: change to one that is there"
+    why = error.strerror or " ".join(str(error).split())
+    return f"{error.filename or otherwise} cannot be written or read: {why}"
+
+
 class MemoryShort(UserError):
     """A job that needs more memory than there is: what needed how much, what needs less."""
 

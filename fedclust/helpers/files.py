@@ -114,6 +114,18 @@ def harmless(path: Path) -> Path:
     return path
 
 
+def read_text(path: Path) -> str:
+    """The text of a `harmless` file.
+
+    Raises:
+        OSError: naming the file, also where it is no UTF-8.
+    """
+    try:
+        return harmless(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise OSError(errno.EINVAL, "is no text in UTF-8: save it as such", str(path)) from error
+
+
 def _too_deep(text: bytes) -> bool:
     """Whether mappings and lists lie in each other more than `_DEEPEST` times.
 

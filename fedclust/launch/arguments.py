@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 from fedclust.helpers.errors import ConfigError, require
+from fedclust.helpers.overrides import is_list, value_text
 
 
 def as_typed(
@@ -37,51 +37,10 @@ def as_typed(
 
 def _choices(key: str, value: Any, many: bool) -> str:
     """The right side of an override."""
-    if many and _is_list(value):
+    if many and is_list(value):
         require(len(value) > 0, key, value, "at least one value to try")
-        return ",".join(_value(key, one) for one in value)
-    return _value(key, value)
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
-
-
-def _value(key: str, value: Any) -> str:
-    """One value in Hydra's grammar."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Integral):
-        return str(int(value))
-    if isinstance(value, Real):
-        return repr(float(value))
-    if isinstance(value, str | Path):
-        return _text(str(value))
-    if isinstance(value, Mapping):
-        inside = (f"{_text(str(name))}: {_value(key, one)}" for name, one in value.items())
-        return "{" + ", ".join(inside) + "}"
-    if _is_list(value):
-        return "[" + ", ".join(_value(key, one) for one in value) + "]"
-    raise ConfigError(
-        f"{key}={value!r} is not allowed: text, a number, True, False, None, or a list or "
-        "mapping of them"
-    )
-
-
-def _text(text: str) -> str:
-    """Text as it is where Hydra reads it as such, else in quotes."""
-    # Python's callers have Hydra; `fedclust list` does without
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.core.override_parser.types import Quote, QuotedString
-    from hydra.errors import HydraException
-
-    try:
-        plain = OverridesParser.create().parse_override(f"key=[{text}]").value() == [text]
-    except HydraException:
-        plain = False
-    return text if plain else QuotedString(text, Quote.single).with_quotes()
+        return ",".join(value_text(key, one) for one in value)
+    return value_text(key, value)
 
 
 def user_dir(arguments: Sequence[str]) -> Path | None:

@@ -19,8 +19,11 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fedclust.config import schema
+from fedclust.config.expansion import check_expansion
+from fedclust.config.read import read_config
 from fedclust.config.tree import choices
 from fedclust.helpers.errors import ConfigError, UserError, require
+from fedclust.helpers.files import read_text
 from fedclust.launch import scales
 from fedclust.launch.job_folder import job_folder
 from fedclust.launch.surroundings import read_environment
@@ -47,21 +50,41 @@ def compose(overrides: Sequence[str], own: Path | None = None) -> DictConfig:
         hydra.errors.HydraException: for all others.
     """
     try:
-        return loader(own).load_configuration(
+        config = loader(own).load_configuration(
             "config", list(overrides), RunMode.MULTIRUN, validate_sweep_overrides=False
         )
-    except (HydraException, OmegaConfBaseException, YAMLError, UserError, OSError):
+        check_expansion(config)
+    except (HydraException, OmegaConfBaseException):
+        _check_mappings(overrides, own)
+        raise
+    except (YAMLError, UserError, OSError):
         raise
     except RecursionError as error:
         raise ConfigError(
             "the config cannot be put together: a key or a file refers to itself"
         ) from error
+    except UnicodeDecodeError as error:
+        for file in sorted(own.rglob("*.yaml")) if own else ():
+            read_text(file)  # says which it is
+        raise ConfigError(f"a config file is no text in UTF-8: {error}") from error
     except Exception as error:  # Hydra meets a list or a number where it expects a mapping
         words = " ".join(str(error).split())
         raise ConfigError(
             f"the config cannot be put together ({words}): is every override KEY=VALUE, and every "
             "file of --config-dir a mapping?"
         ) from error
+    return config
+
+
+def _check_mappings(overrides: Sequence[str], own: Path | None) -> None:
+    """Refuse a chosen file of the user's folder that holds no keys, of which Hydra names none."""
+    for text in overrides if own else ():
+        group, _, choice = text.lstrip("+").partition("=")
+        file = Path(own or "", group.partition("@")[0], f"{choice}.yaml")
+        if file.is_file():
+            node = read_config(file)
+            named = isinstance(node, dict) and all(isinstance(key, str) for key in node)
+            require(node is None or named, str(file), node, "a mapping, whose keys are texts")
 
 
 def in_mode(

@@ -4,6 +4,7 @@ passed over.
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Callable
 from itertools import groupby
@@ -27,6 +28,7 @@ from fedclust.helpers.errors import (
     RunFolderError,
     UserError,
     counted,
+    in_words,
     is_full,
 )
 from fedclust.helpers.memory import short_of_memory
@@ -47,6 +49,9 @@ TOLD = (
     YAMLError,
     OSError,
 )
+
+
+_OF_SIGNALS = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # what ends a command from outside
 
 
 class Stopped(BaseException):
@@ -73,11 +78,21 @@ def attempt(work: Callable[[], T], folder: Path) -> T:
     """
     try:
         with here().together(), short_of_memory("the data and the model were loaded"):
-            return work()
+            return _not_ended_by(work)
     except OSError as error:
-        where = error.filename or folder
         kind = DiskFull if is_full(error) else RunFolderError
-        raise kind(f"{where} cannot be written or read: {error.strerror or error}") from error
+        raise kind(in_words(error, folder)) from error
+
+
+def _not_ended_by(work: Callable[[], T]) -> T:
+    """What the work returns; a user's `sys.exit` is a mistake, whatever status it gives."""
+    try:
+        return work()
+    except SystemExit as end:
+        if end.code in _OF_SIGNALS:
+            raise
+        error = RuntimeError(f"sys.exit({end.code if end.code is not None else ''}) was called")
+        raise error.with_traceback(end.__traceback__) from None
 
 
 def attempt_in_sweep(

@@ -178,7 +178,7 @@ def _meant_among(there: Sequence[str], key: str) -> str:
         return f"{own[0]} is a key by itself: did you mean {own[0]}=…?"
     if own:
         return _meant_among(there, own[0])
-    if below and top == "tags":  # the only key that a user may name freely
+    if key == "tags" or (below and top == "tags"):  # the only one that a user may name freely
         return f"did you mean +{key}=…?"
     if not below and top in groups() and top not in tops:  # a group that only parts choose from
         parents = {one.rpartition(".")[0] for one in there}  # solver.warmup is a number, no part

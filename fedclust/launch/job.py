@@ -190,7 +190,7 @@ class JobRunner:
             # what a run needs and nothing else does costs most of a start
             import torch
 
-            from fedclust.config.build import build, data_of
+            from fedclust.config.build import build, check_device, data_of
             from fedclust.metrics import meaning
             from fedclust.metrics.meanings import read_meanings
             from fedclust.metrics.summary import objective
@@ -222,6 +222,7 @@ class JobRunner:
                     key = line.lstrip("+").partition("=")[0]
                     aside.remark(line, of_method=not schema.is_setting(key))
             else:
+                check_device(resolved["device"])
                 read_meanings(path)  # no file of a user's was imported
                 if metric is not None:
                     meaning(metric, "objective")

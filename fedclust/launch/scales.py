@@ -35,7 +35,7 @@ from fedclust.config import about
 from fedclust.config.read import read_config
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import require
-from fedclust.helpers.files import harmless
+from fedclust.helpers.files import read_text
 
 KEY = "scales"
 COSTS = "costs"  # of a block: what was measured of it, for `fedclust list experiment`
@@ -103,7 +103,7 @@ def scales_of(file: Path) -> dict[str, Any]:
 @cache
 def _read(file: Path, changed: int, size: int) -> dict[str, Any]:
     del changed, size  # a file that is edited between two runs of a notebook is read anew
-    text = harmless(file).read_text(encoding="utf-8")
+    text = read_text(file)
     node = read_config(file) if f"\n{KEY}:" in text else None
     blocks = (node.get(KEY) or {}) if isinstance(node, dict) else {}
     fits = isinstance(blocks, dict) and all(isinstance(one, dict) for one in blocks.values())

@@ -23,6 +23,7 @@ from hydra.core.utils import JobRuntime, env_override
 from hydra.version import VersionBase, setbase
 from omegaconf.resolvers.oc import env
 
+from fedclust.helpers.ambient import as_libraries_begin
 from fedclust.helpers.errors import require
 
 # the names that typed values read: where a launcher resolves folders, it has the environment alone
@@ -36,7 +37,8 @@ _one_at_a_time = RLock()  # Hydra's state is the process's
 
 @contextmanager
 def hydra_of_its_own(own: Path | None, overrides: Sequence[str] = ()) -> Iterator[None]:
-    """A Hydra without state, and the environment of a command; both are put back afterwards.
+    """A Hydra without state, libraries as they begin, and the environment of a command; all are put
+    back afterwards.
 
     Of several threads one at a time is inside.
 
@@ -52,7 +54,7 @@ def hydra_of_its_own(own: Path | None, overrides: Sequence[str] = ()) -> Iterato
     variables = [name for text in overrides for name in _READ.findall(text)]
     # Hydra's errors reach us as they are, not printed
     environment = {VARIABLES: " ".join(variables), _FULL_ERROR: "1"}
-    with _one_at_a_time, env_override(environment):
+    with _one_at_a_time, env_override(environment), as_libraries_begin():
         hydra, config = GlobalHydra.instance().hydra, HydraConfig.instance().cfg
         base, name = VersionBase.instance().getbase(), JobRuntime.instance().get("name")
         root = logging.getLogger()

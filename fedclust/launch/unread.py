@@ -17,7 +17,7 @@ from fedclust.config.objects import Objects
 from fedclust.config.schema import LIKE_SOLVER
 from fedclust.config.tree import CONF, choices
 from fedclust.helpers.errors import ConfigError, counted
-from fedclust.helpers.files import harmless
+from fedclust.helpers.files import read_text
 from fedclust.launch.compose import compose, compose_or_none
 from fedclust.launch.sweep import methods as methods_of
 
@@ -229,7 +229,7 @@ def _readers(key: str, config: DictConfig, own: Path | None) -> set[str]:
 @cache
 def _of_file(file: Path) -> frozenset[str]:
     """What a method's file refers to, with the files that it begins from."""
-    node = yaml.safe_load(harmless(file).read_text(encoding="utf-8")) or {}
+    node = yaml.safe_load(read_text(file)) or {}
     read = set(_references(node))
     for entry in node.get("defaults", ()):
         parent = file.parent / f"{entry}.yaml"

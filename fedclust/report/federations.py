@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from fedclust.core.types import Names
+from fedclust.helpers.errors import some_of
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.columns import Column, tabulate
 from fedclust.report.spec import Spec
+from fedclust.report.style import can_write
 from fedclust.report.table import Cell, Table
 
 _MOST_CLASS_ROWS = 40  # settings with more (setting, group) rows than this are left out
@@ -85,9 +87,27 @@ def names_of(arm: Arm) -> dict[str, list[str]]:
 
 
 def called(arm: Arm, part: str, most: int = 18) -> Mapping[int, str]:
-    """The names of the classes or groups by number, short enough for a figure; empty without."""
-    names = enumerate(map(str, names_of(arm).get(part, ())))
-    return {i: name if len(name) <= most else f"{name[: most - 1]}…" for i, name in names}
+    """The names of the classes or groups by number, short enough for a figure; empty without, or
+    where no font has the letters of one.
+    """
+    names = list(map(str, names_of(arm).get(part, ())))
+    if not all(map(can_write, names)):
+        return {}
+    return {i: n if len(n) <= most else f"{n[: most - 1]}…" for i, n in enumerate(names)}
+
+
+def unwritten(arms: Sequence[Arm]) -> list[str]:
+    """A line on names whose letters no font has; figures show numbers of classes and groups."""
+    names = [arm.label for arm in arms]
+    for arm in arms:
+        names += [str(n) for part in ("classes", "groups") for n in names_of(arm).get(part, ())]
+    names = [name for name in names if not can_write(name)]
+    if not names:
+        return []
+    return [
+        f"no installed font has the letters of {some_of(names, 3)}: figures number such classes "
+        "and groups; tables have the names. Noto Sans CJK is a font of many letters"
+    ]
 
 
 def _named(arm: Arm) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -59,7 +59,7 @@ class Picture:
 
 def draw(folder: Path, spec: Spec, arms: Sequence[Arm]) -> list[Picture]:
     """The figures that the data allow, written to `folder` as PNG and PDF."""
-    with mpl.rc_context(cast(Any, style.RC)):
+    with style.looked():
         return [save(folder, *one) for one in _figures(spec, arms)]
 
 
@@ -124,7 +124,7 @@ def figure(spec: Spec, arms: Sequence[Arm], metric: str, x: str) -> Figure:
     """
     require(x in AXES, "x", x, AXES_ALLOWED)
     meaning(metric, "metric")
-    with mpl.rc_context(cast(Any, style.RC)):
+    with style.looked():
         _, _, drawn = _curve(spec, arms, (metric,), x, metric, curves.MOST_PANELS)
     if drawn is None:
         raise ConfigError(f"metric={metric} is not allowed: no job here has recorded it")

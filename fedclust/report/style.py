@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from typing import Any, cast
 
 import matplotlib as mpl
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 from fedclust.config.about import about
@@ -31,8 +35,19 @@ INK = "#222222"
 PAPER = "#FFFFFF"
 MUTED = "#6B7280"
 
+_FONT = "DejaVu Sans"  # comes with Matplotlib
+# that have what it lacks, by what systems usually have
+_OTHER_FONTS = (
+    *(f"{name} {land}" for name in ("Noto Sans CJK", "Source Han Sans") for land in ("SC", "JP")),
+    *("Noto Sans CJK TC", "Noto Sans CJK KR", "Source Han Sans KR", "Noto Sans SC", "Noto Sans JP"),
+    *("WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "Droid Sans Fallback", "PingFang SC"),
+    *("Hiragino Sans", "Hiragino Sans GB", "Apple SD Gothic Neo", "Microsoft YaHei", "SimHei"),
+    *("IPAexGothic", "IPAGothic", "TakaoGothic", "Yu Gothic", "NanumGothic", "Malgun Gothic"),
+    *("Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Thai", "Arial Unicode MS", "Unifont"),
+)
+
 RC: dict[str, Any] = {
-    "font.family": "DejaVu Sans",
+    "font.family": _FONT,
     "font.size": 9,
     "axes.titlesize": 9.5,
     "axes.titleweight": "bold",
@@ -67,13 +82,46 @@ RC: dict[str, Any] = {
 }
 
 
+@contextmanager
+def looked() -> Iterator[None]:
+    """While the block runs, figures look as here, whatever a user's own settings of Matplotlib are;
+    of those only fonts are taken, for letters that ours has not.
+    """
+    families = list(_fonts(*mpl.rcParams["font.family"], *mpl.rcParams["font.sans-serif"]))
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcdefaults()
+        mpl.rcParams.update(cast(Any, {**RC, "font.family": families}))
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a report says it once
+        yield
+
+
+@cache
+def _fonts(*users: str) -> tuple[str, ...]:
+    """Ours, then those of the user's and of `_OTHER_FONTS` that are installed."""
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    more = (name for name in (*users, *_OTHER_FONTS) if name in installed)
+    return tuple(dict.fromkeys((_FONT, *more)))
+
+
+@cache
+def can_write(text: str) -> bool:
+    """Whether some font of ours, or an installed one that figures use, has every letter."""
+    left = {ord(letter) for letter in text if letter.isprintable() and not letter.isspace()}
+    for family in _fonts(*mpl.rcParams["font.family"], *mpl.rcParams["font.sans-serif"]):
+        if not left:
+            break
+        font = font_manager.get_font(font_manager.findfont(family))
+        left = {letter for letter in left if not font.get_char_index(letter)}
+    return not left
+
+
 class Drawing(Figure):
     """A figure that a notebook shows, whether or not it has imported pyplot."""
 
     def _repr_png_(self) -> bytes:
         """The picture."""
         png = io.BytesIO()
-        with mpl.rc_context(cast(Any, RC)):
+        with looked():
             self.savefig(png, format="png")
         return png.getvalue()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from fedclust.helpers.errors import counted
 from fedclust.report.arms import Arm
 from fedclust.report.changed_files import broken
+from fedclust.report.federations import unwritten
 from fedclust.report.outside import measured_elsewhere
 from fedclust.report.reading import left_out
 from fedclust.report.reference import Reference
@@ -50,6 +51,7 @@ def banners(folder: Path, arms: Sequence[Arm], reference: Reference) -> list[str
                 f"{one.folder.name}: {', '.join(changed)} damaged or changed since the job wrote "
                 f"{'it' if len(changed) == 1 else 'them'}; the numbers may not be the job's"
             )
+    lines += unwritten(arms)
     lines += measured_elsewhere(arms)
     lines += other_data(arms)
     lines += left_out(folder, runs)

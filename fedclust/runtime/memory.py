@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedclust.helpers.cgroups import memory_left
 from fedclust.helpers.errors import MemoryShort
 from fedclust.helpers.memory import LESS, readable
 
@@ -63,7 +64,7 @@ def available(device: torch.device) -> int | None:
 
         free, _ = torch.cuda.mem_get_info(device)
         return int(free)
-    found = [free for free in (_free_in_system(), _free_in_group(), _free_address_space()) if free]
+    found = [free for free in (_free_in_system(), memory_left(), _free_address_space()) if free]
     return min(found, default=None)
 
 
@@ -75,17 +76,6 @@ def _free_in_system() -> int | None:
         return None
     sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
     return 1024 * (sizes.get("MemAvailable", 0) + sizes.get("SwapFree", 0)) or None
-
-
-def _free_in_group() -> int | None:
-    """Of the container, whose file cache can be dropped."""
-    root = Path("/sys/fs/cgroup")
-    try:
-        most = (root / "memory.max").read_text().strip()
-        stat = dict(line.split() for line in (root / "memory.stat").read_text().splitlines())
-        return max(1, int(most) - int(stat["anon"]) - int(stat.get("shmem", 0)))
-    except (OSError, ValueError, KeyError):  # no container, or one without a limit
-        return None
 
 
 def _free_address_space() -> int | None:

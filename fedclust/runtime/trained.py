@@ -271,7 +271,7 @@ class _Mixture(nn.Module):
         float64.
         """
         mixed = None
-        weight: Tensor = self.weight.double()  # type: ignore[assignment]
+        weight: Tensor = self.weight.double()
         for network, share in zip(self.networks, weight, strict=True):
             mixed = self._task.mix(mixed, network(x), share)
         assert mixed is not None

@@ -6,14 +6,15 @@ The recorder feeds a tracker; a tracker never feeds anything back, so it cannot 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
-from fedclust.helpers.errors import ConfigError
+from fedclust.helpers.errors import ConfigError, UserError
 from fedclust.helpers.extras import install
 from fedclust.helpers.files import atomic_write
 
@@ -110,6 +111,29 @@ class Tracker(Protocol):
     def close(self) -> None:
         """Everything taken is stored afterwards; called once, whatever became of the job."""
         ...
+
+
+@contextmanager
+def refusing_in_a_line(config: Mapping[str, Any]) -> Iterator[None]:
+    """Turns what a tracker's library refuses, in whatever way, into one line.
+
+    Args:
+        config: of the job.
+
+    Raises:
+        ConfigError: what it said; a tracker's own is left as it is.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        name = (config.get("choices") or {}).get("tracker", "")
+        words = " ".join(str(error).split())
+        raise ConfigError(
+            f"tracker={name} does not take the job ({type(error).__name__}: {words}): change its "
+            "keys, or take tracker=none"
+        ) from error
 
 
 def optional(module: str, extra: str) -> Any:

@@ -9,6 +9,8 @@ from uuid import uuid4
 
 from fedclust.trackers import About, curves, optional
 
+_LONGEST = 64  # letters of a tag
+
 
 class WandbTracker:
     """One W&B run.
@@ -38,13 +40,15 @@ class WandbTracker:
     def begin(self, about: About) -> None:
         """A new run with the config, or the one of a job that is continued."""
         identity, _ = about.run(lambda: uuid4().hex[:12])
+        tags = [f"{name}={value}" for name, value in about.tags.items()]
         left_out = ("hash", "overrides", "tracker")
         self._run = self._wandb.init(
             **self._given,
             id=identity,
             resume="allow",
             name=self._name or about.folder.name,
-            tags=[f"{name}={value}" for name, value in about.tags.items()],
+            tags=[one for one in tags if len(one) <= _LONGEST],
+            notes="\n".join(one for one in tags if len(one) > _LONGEST) or None,
             config={key: value for key, value in about.config.items() if key not in left_out},
         )
         self._run.define_metric("*", step_metric="round")

@@ -12,7 +12,6 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, cast
 
-import matplotlib as mpl
 import numpy as np
 import yaml
 from matplotlib.axes import Axes
@@ -149,7 +148,7 @@ def make_tuning_report(folder: Path) -> Path:
         atomic_write(target / f"{table.name}.{ending}", text)
     pictures = []
     by_setting = _by_setting(searches)
-    with mpl.rc_context(cast(Any, style.RC)):
+    with style.looked():
         for place, (setting, some) in enumerate(by_setting.items()):
             name = "tuning" if len(by_setting) == 1 else f"tuning_{place}"
             pictures.append(_drawn(target / "figures", name, setting, some))

@@ -12,7 +12,9 @@ from hydra.errors import ConfigCompositionException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from fedclust.helpers.errors import ConfigError
+import fedclust
+from fedclust.config.expansion import check_expansion
+from fedclust.helpers.errors import ConfigError, UserError
 from fedclust.launch.compose import compose, in_mode, loader
 from fedclust.launch.guard import check_hydra
 from fedclust.launch.scales import search_path
@@ -132,3 +134,53 @@ def test_an_edited_file_is_read_anew(tmp_path: Path) -> None:
         found[-1].lr += 1  # changes nothing of what is kept
         found.append(compose(["solver=mine"], tmp_path).solver)
     assert [node.lr for node in found] == [1.25, 0.25, 1.125, 0.125]
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {f"a{i}": f"${{tags.a{i - 1}}}" * 10 for i in range(1, 7)},
+        {f"a{i}": {"x": f"${{tags.a{i - 1}}}", "y": f"${{..a{i - 1}}}"} for i in range(1, 30)},
+        {f"a{i}": [f"${{oc.select:tags.a{i - 1}}}"] * 9 for i in range(1, 9)},
+    ],
+    ids=["texts", "mappings", "selected"],
+)
+def test_references_that_expand_without_end_are_one_line(tags: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"tags\.a\d+\S* is not allowed: its references"):
+        check_expansion(OmegaConf.create({"tags": {"a0": "x" * 10, **tags}}))
+
+
+def test_references_of_our_own_configs_are_few() -> None:
+    check_expansion(compose(["algorithm=lcfl"]))
+    check_expansion(OmegaConf.create({"a": "${b}", "b": "${a}", "c": "${nowhere.x}"}))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("tags: {a: grü}\n".encode("latin-1"), "is no text in UTF-8: save it as such"),
+        (b"- 1\n", r"=\[1\] is not allowed: a mapping"),
+        (b"5\n", "=5 is not allowed: a mapping"),
+        (b"1: 2\n", "is not allowed: a mapping, whose keys are texts"),
+    ],
+)
+def test_a_file_that_holds_no_keys_is_named(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "experiment").mkdir()
+    file = tmp_path / "experiment" / "mine.yaml"
+    file.write_bytes(b"# @package _global_\n" + content)
+    with pytest.raises(UserError, match=words) as told:
+        fedclust.run(experiment="mine", config_dir=tmp_path)
+    assert str(file) in str(told.value)
+
+
+def test_a_current_folder_that_is_gone_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(UserError, match="the current folder has been deleted"):
+        fedclust.run("algorithm=fedavg", config_dir="own")
+    with pytest.raises(UserError, match="the current folder has been deleted"):
+        fedclust.run("algorithm=fedavg")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-
 from cli.conftest import Finished
+
 from fedclust.helpers import locks
 from fedclust.helpers.files import atomic_write, sync
 
@@ -91,10 +91,14 @@ def test_a_broken_disk_is_not_one_that_lacks_a_call(
     call: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lacking(monkeypatch, call, number)
-    with pytest.raises(OSError, match=os.strerror(number)), (tmp_path / "x").open("wb") as file:
-        locks.lock(file)
-        sync(file.fileno())
-        atomic_write(tmp_path / "y", "")
+    with (tmp_path / "x").open("wb") as file:
+        ways = {
+            "chmod": lambda: atomic_write(tmp_path / "y", ""),
+            "fsync": lambda: sync(file.fileno()),
+            "flock": lambda: locks.lock(file),
+        }
+        with pytest.raises(OSError, match=os.strerror(number)):
+            ways[call]()
 
 
 def test_a_lock_that_somebody_has_is_no_missing_one(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_points_between_thousands_are_refused(tmp_path: Path) -> None:
     text = TABLE.assign(chol=["1.500" if i % 2 else "999,5" for i in range(ROWS)])
     text.to_csv(tmp_path / "t.csv", index=False, sep=";")
     how: dict[str, Any] = {"separator": ";", "decimal": ",", "client": "who"}
-    with pytest.raises(DataError, match=r"has 1\.500 in column chol, row 2: with dataset.decimal"):
+    with pytest.raises(DataError, match=r"has 1\.500 in column chol, row 2: with .dataset.decimal"):
         Csv(path=str(tmp_path / "t.csv"), **how).load()
 
 

@@ -210,7 +210,5 @@ def test_a_weight_that_is_computed_from_others_is_one_line() -> None:
     with pytest.warns(FutureWarning):
         old = nn.utils.weight_norm(nn.Linear(3, 2))
     old(torch.ones(1, 3))
-    with pytest.raises(
-        ConfigError, match=r"model=Sequential .*parametrizations.weight_norm takes"
-    ):
+    with pytest.raises(ConfigError, match=r"model=Sequential .*parametrizations.weight_norm takes"):
         adopt(nn.Sequential(old), (3,))

@@ -14,8 +14,8 @@ from hydra.utils import instantiate
 from matplotlib.image import imsave
 from omegaconf import OmegaConf
 
-from fedclust.helpers.errors import ConfigError
-from fedclust.trackers import About, curves
+from fedclust.helpers.errors import ConfigError, DataError
+from fedclust.trackers import About, curves, refusing_in_a_line
 from fedclust.trackers.mlflow import MLflowTracker
 from fedclust.trackers.none import NoTracker
 from fedclust.trackers.tensorboard import TensorBoardTracker
@@ -293,6 +293,30 @@ def test_wandb_gets_config_group_rounds_summary_and_report(
     early.begin(about)
     early.close()
     assert calls[-1] == 1
+
+
+def test_notes_that_are_no_tags_of_wandb_are_its_notes(
+    monkeypatch: pytest.MonkeyPatch, about: About
+) -> None:
+    given: dict[str, Any] = {}
+    run = SimpleNamespace(define_metric=lambda *_, **__: None)
+    module = SimpleNamespace(init=lambda **k: given.update(k) or run)
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    tags = {"idea": "a" * 60, "whole": "b" * 58, "long": "c" * 70}  # with its name 65, 64, 75
+    WandbTracker("p", "f").begin(replace(about, config={**about.config, "tags": tags}))
+    assert given["tags"] == ["whole=" + "b" * 58]
+    assert given["notes"] == "idea=" + "a" * 60 + "\nlong=" + "c" * 70
+    WandbTracker("p", "f").begin(about)
+    assert given["notes"] is None
+
+
+def test_what_a_trackers_library_refuses_is_one_line() -> None:
+    config = {"choices": {"tracker": "wandb"}}
+    want = r"tracker=wandb does not take the job \(OSError: no / in a project\)"
+    with pytest.raises(ConfigError, match=want), refusing_in_a_line(config):
+        raise OSError("no / in\na project")
+    with pytest.raises(DataError, match="ours"), refusing_in_a_line(config):
+        raise DataError("ours")
 
 
 @pytest.mark.parametrize("name", ["none", "tensorboard", "mlflow", "wandb"])

@@ -1,0 +1,41 @@
+"""What libraries keep for the whole process or thread, and a caller may have changed: it is as the
+library begins while a job runs, and as it was afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+
+@contextmanager
+def as_libraries_begin() -> Iterator[None]:
+    """While the block runs, PyTorch makes tensors of 32 bits on the CPU, records gradients and
+    rounds nothing by itself, and NumPy warns of overflows.
+
+    Does nothing of a library that is not imported yet.
+    """
+    with ExitStack() as put_back:
+        if "numpy" in sys.modules:
+            import numpy as np
+
+            put_back.enter_context(np.errstate(all="warn", under="ignore"))
+        if "torch" in sys.modules:
+            import torch
+
+            put_back.callback(torch.set_default_dtype, torch.get_default_dtype())
+            torch.set_default_dtype(torch.float32)
+            if torch.get_default_device().type != "cpu":  # each call costs more inside
+                put_back.enter_context(torch.device("cpu"))
+            put_back.enter_context(torch.inference_mode(mode=False))
+            put_back.enter_context(torch.enable_grad())
+            for device in ("cpu", "cuda"):
+                if torch.is_autocast_enabled(device):
+                    put_back.enter_context(torch.autocast(device, enabled=False))
+            mkldnn: Any = torch.backends.mkldnn  # engines say it of the products of a GPU
+            for product in (mkldnn.matmul, mkldnn.conv, mkldnn.rnn, torch.backends.cuda.matmul):
+                put_back.callback(setattr, product, "fp32_precision", product.fp32_precision)
+                product.fp32_precision = "ieee"
+        yield

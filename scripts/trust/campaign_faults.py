@@ -32,12 +32,14 @@ from faults import (
     damages,
     data,
     edges,
+    file_systems,
     inputs,
     kills,
     machine,
     models,
     modules,
     owned,
+    pairs,
     sweeps,
     tables,
     tampering,
@@ -62,6 +64,8 @@ PARTS: Mapping[str, Callable[[bool], Iterator[Case]]] = {
     "sweeps": sweeps.cases,
     "edges": edges.cases,
     "tables": tables.cases,
+    "file_systems": file_systems.cases,
+    "pairs": pairs.cases,
 }
 
 

@@ -1,0 +1,181 @@
+"""Two capabilities at a time: engines agree, a killed job goes on with the same bits, neutral
+settings are the plain job, and what does not go together is refused in one line.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from hydra.errors import HydraException
+
+from faults.case import Case, Ended, called, forked
+from faults.jobs import composed, die_after, played, signature
+from faults.sweeps import ranks
+from fedclust.config.build import build
+from fedclust.helpers.errors import UserError
+from fedclust.runtime.folder import RunFolder
+
+METHODS = ("fedavg", "ifca", "lcfl")
+BASE = (
+    *("partition=rotated", "partition.num_clients=8", "partition.examples_per_client=20"),
+    *("participation=1", "seeds=1", "rounds=3", "model=mlp", "model.hidden=[8]"),
+)
+_OF_METHOD = {"lcfl": ("algorithm.warmup.rounds=1",)}
+USES: Mapping[str, tuple[str, ...]] = {
+    "weights": ("weights={weights}",),
+    "norm": (
+        *("model=resnet9", "~model.hidden", "model.norm_layer=batch", "norm=fedbn"),
+        *("model.channels=[4,4,4,4]", "model.groups=1"),
+    ),
+    "server": ("server=adam",),
+    "attack": ("attack=sign_flip",),
+    "aggregation": ("aggregation=median",),
+    "privacy": ("privacy=client", "privacy.delta=0.001", "common.aggregation=uniform"),
+    "keep": ("solver=adam", "solver.keep=client"),
+    "newcomers": ("scenario=newcomers", "scenario.arrive_at=[1]"),
+    "drift": ("scenario=swap_all", "scenario.probability=0.5"),
+    "tune": ("tune",),
+    "ranks": ("ranks",),
+    "features": ("features={{model: mlp}}",),
+    "LoRA": ("lora={{rank: 2}}",),
+}
+NEUTRAL: Mapping[str, tuple[str, ...]] = {
+    "server": ("server=sgd", "server.momentum=0"),
+    "aggregation": ("aggregation=trimmed_mean", "aggregation.trim=0"),
+    "drift": ("scenario=swap_all", "scenario.probability=0"),
+    "privacy": ("privacy=client", "privacy.delta=0.001", "privacy.noise=1e-9", "privacy.clip=1e3"),
+}
+_COMMANDS = ("tune", "ranks")  # ways to run, no settings
+_COMPARED = ("accuracy", "test_loss", "train_loss")
+_APART, _ACCURACY = 2e-3, 0.04  # of losses; accuracies of 160 examples, where one may tip
+
+
+@cache
+def weights() -> Path:
+    """A file of weights that differ."""
+    file = Path(tempfile.mkdtemp(prefix="fedclust-faults-")) / "w.pth"
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"1.weight": (8, 64), "1.bias": (8,), "3.weight": (10, 8), "3.bias": (10,)}
+    torch.save({n: 0.1 * torch.randn(s, generator=draw) for n, s in shapes.items()}, file)
+    return file
+
+
+def settings(method: str, *uses: tuple[str, ...]) -> list[str]:
+    """The overrides of a job, the later ones for the earlier ones where a key is in several."""
+    given: dict[str, str] = {}
+    for text in (*BASE, f"algorithm={method}", *_OF_METHOD.get(method, ()), *sum(uses, ())):
+        if text.startswith("~"):
+            given.pop(text[1:], None)
+        else:
+            given[text.partition("=")[0]] = text.format(weights=weights()) if "{" in text else text
+    return list(given.values())
+
+
+def job(overrides: list[str], folder: Path, last: int | None = None, engine: str = "auto") -> Ended:
+    """Run a job in a process of its own, killed after a round if so asked."""
+
+    def work() -> Ended:
+        try:
+            config = composed(*overrides, f"engine={engine}")
+        except (UserError, HydraException) as error:
+            return Ended("refused" if isinstance(error, UserError) else "crashed", str(error))
+        after = None if last is None else die_after(last)
+        return played(lambda: build(config), RunFolder(folder, config), after)
+
+    return forked(work, 120)
+
+
+def numbers(folder: Path) -> pd.Series[Any]:
+    """Everything recorded, the seconds apart."""
+    rounds = pd.read_csv(folder / "rounds.csv")
+    return rounds[rounds["metric"] != "seconds"].set_index(["seed", "round", "metric"])["value"]
+
+
+def apart(one: Path, other: Path) -> str:
+    """What differs between two jobs by more than rounding; "" where nothing does."""
+    both = pd.concat([numbers(one), numbers(other)], axis=1, join="inner").dropna()
+    named = both[
+        both.index.get_level_values("metric").isin(("accuracy", "test_loss", "train_loss"))
+    ]
+    for (_, t, metric), (a, b) in zip(named.index, named.to_numpy(), strict=True):
+        if abs(a - b) > (_ACCURACY if metric == "accuracy" else _APART * max(1, abs(a))):
+            return f"{metric} of round {t}: {a:.6g} and {b:.6g}"
+    return "" if len(named) else "nothing in common is recorded"
+
+
+def whole(ended: Ended) -> tuple[str, str] | None:
+    """How a case ends where a job did not run through."""
+    if ended.kind == "refused" and "\n" not in ended.said:
+        return "refused", ended.said
+    return None if ended.kind == "done" else ("crashed", f"{ended.kind}: {ended.said[-500:]}")
+
+
+def pair(method: str, first: str, second: str, folder: Path) -> tuple[str, str]:
+    """Two capabilities: once, killed and continued, and by the reference engine."""
+    uses = [USES[one] for one in (first, second) if one not in _COMMANDS]
+    overrides = settings(method, *uses)
+    if end := whole(job(overrides, folder / "whole")):
+        return end
+    job(overrides, folder / "killed", last=1)
+    if end := whole(job(overrides, folder / "killed")):
+        return "crashed", f"continued: {end[1]}"
+    if signature(folder / "whole") != signature(folder / "killed"):
+        return "wrong", "other bits when it is continued"
+    loop = job(overrides, folder / "loop", engine="loop")
+    if loop.kind == "done" and (words := apart(folder / "whole", folder / "loop")):
+        return "wrong", f"engine=loop: {words}"
+    for command in {first, second} & {*_COMMANDS}:
+        if end := by_command(command, overrides, folder):
+            return end
+    return "survived", "" if loop.kind == "done" else f"engine=loop: {loop.said[:200]}"
+
+
+def by_command(command: str, overrides: list[str], folder: Path) -> tuple[str, str] | None:
+    """A search, or two ranks that must compute what one process does."""
+    more = ["threads=1", "device=cpu", "progress=false"]
+    if command == "tune":
+        given = [one for one in overrides if not one.startswith("seeds=")]
+        done = called(["tune", *given, *more, "trials=2", "tuning_seeds=[7]"], folder)
+        if done.status == 0:
+            return None
+        return ("refused", done.line) if done.line else ("crashed", done.end)
+    ended = [
+        one.wait() for one in ranks(["run", *overrides, *more, "hydra.run.dir=ranks"], folder, 2)
+    ]
+    if any(one.status for one in ended):
+        line = next((one.line for one in ended if one.line), "")
+        return ("refused", line) if line else ("crashed", ended[0].end)
+    done = called(["run", *overrides, *more, "hydra.run.dir=alone"], folder)
+    words = apart(folder / "ranks", folder / "alone") if done.status == 0 else done.end
+    return ("wrong", f"ranks: {words}") if words else None
+
+
+def neutral(method: str, first: str, second: str, folder: Path) -> tuple[str, str]:
+    """Two capabilities that are set to do nothing."""
+    common = ("common.aggregation=uniform",) if "privacy" in (first, second) else ()
+    plain = job(settings(method, common), folder / "plain")
+    if end := whole(plain):
+        return end
+    overrides = settings(method, common, NEUTRAL[first], NEUTRAL[second])
+    if end := whole(job(overrides, folder / "neutral")):
+        return end
+    words = apart(folder / "plain", folder / "neutral")
+    return ("wrong", words) if words else ("survived", "")
+
+
+def cases(quick: bool) -> Iterator[Case]:
+    """All pairs of all methods; one method where it is to be quick."""
+    for method in METHODS[1:2] if quick else METHODS:
+        for first, second in combinations(NEUTRAL, 2):
+            work = partial(neutral, method, first, second)
+            yield Case("neutral pairs", f"{method}: {first}, {second}", work)
+        for first, second in combinations(USES, 2):
+            work = partial(pair, method, first, second)
+            yield Case("pairs", f"{method}: {first}, {second}", work)

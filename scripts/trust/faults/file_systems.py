@@ -40,7 +40,7 @@ static int lacks(const char *name) {
   return call && !strcmp(call, name);
 }
 static int fail(void) { errno = atoi(getenv("LACKING_ERROR")); return -1; }
-#define PLAIN(type, name) type plain = (type)dlsym(RTLD_NEXT, name)
+#define PLAIN(type, name) __typeof__(type) plain = (__typeof__(type))dlsym(RTLD_NEXT, name)
 
 int chmod(const char *path, mode_t mode) {
   PLAIN(int (*)(const char *, mode_t), "chmod");
@@ -92,8 +92,8 @@ def library() -> Path | None:
     (folder / "lacking.c").write_text(_SOURCE)
     made = folder / "lacking.so"
     options = ("-shared", "-fPIC", "-O1", "-o", str(made), str(folder / "lacking.c"), "-ldl")
-    done = subprocess.run([compiler, *options], capture_output=True, check=False)
-    return made if done.returncode == 0 else None
+    subprocess.run([compiler, *options], capture_output=True, check=True)
+    return made
 
 
 def _started(name: str, folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -74,10 +74,11 @@ _LACKS = {
     "rename": (errno.EPERM, errno.EIO),  # without it nothing is safe: one line
 }
 _JOB = ("algorithm=ifca", "progress=false", "hydra.run.dir=job")
+_UNSEEDED = [one for one in SMALL if not one.startswith("seeds=")]
 _COMMANDS = {
     "run": ("run", *SMALL, *_JOB),
     "sweep": ("run", "-m", *SMALL, "algorithm=fedavg,ifca", "progress=false", "name=s"),
-    "tune": ("tune", *SMALL, "algorithm=fedprox", "progress=false", "trials=2", "tuning_seeds=[7]"),
+    "tune": ("tune", *_UNSEEDED, "algorithm=fedprox", "progress=false", "trials=2", "tuning_seeds=[7]"),
     "example": ("example", "own_algorithm"),
 }
 

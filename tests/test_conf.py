@@ -256,6 +256,8 @@ def test_every_class_of_an_extension_folder_can_be_chosen(group: str) -> None:
         for node in ast.parse(file.read_text()).body:
             if not isinstance(node, ast.ClassDef) or "Protocol" in map(ast.unparse, node.bases):
                 continue
+            if node.name.startswith("_"):  # what several of them share
+                continue
             if VERB[group] in {
                 part.name for part in node.body if isinstance(part, ast.FunctionDef)
             }:

@@ -135,7 +135,7 @@ def _search_all(given: Sequence[str], own: Path | None, console: Console) -> tup
     asked_for = list(_searches(typed, composed, own))
     folders, status, told = set[Path](), 0, set[str]()
 
-    def warn(line: str) -> None:
+    def warn(line: str, _: bool = False) -> None:
         if line not in told:
             say(console, line, style="yellow")
         told.add(line)
@@ -303,7 +303,7 @@ class _Search:
         asked: Sequence[Override],
         seeds: Sequence[int],
         own: Path | None,
-        warn: Callable[[str], object],
+        warn: Callable[..., object],
     ) -> _Search:
         """Check what is asked for.
 

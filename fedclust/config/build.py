@@ -141,7 +141,8 @@ def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Obj
     """
     check_keys(config)
     objects = Objects(user_dir, {key: config[key] for key in SHARED})
-    for group in ("solver", *(group for group, part in PARTS.items() if part.null)):
+    beside = (group for group, part in PARTS.items() if part.null and not is_null(config, group))
+    for group in ("solver", *beside):
         objects.check(config[group], group)
     check_common(config["common"], objects)
     objects.check(config["algorithm"], "algorithm")

@@ -6,7 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from fedclust.helpers.errors import DataError, counted, some_of
+from fedclust.helpers.ranges import MOST, Range
 
 Array = npt.NDArray[Any]
 if TYPE_CHECKING:
     ColumnName = str
 else:  # a whole number may be typed, which `name_columns` makes the name
-    ColumnName = str | int
+    ColumnName = str | Annotated[int, Range(-MOST, MOST)]
 Unlabelled = Literal["refuse", "drop"]  # rows without an outcome
 _SHOWN = 8  # names that a message lists
 _GAPS = {"nan", "na", "n/a", "null", "none", "?", "-", "missing"}

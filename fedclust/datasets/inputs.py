@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,13 @@ from fedclust.datasets.signs import shown_sign, signs_of
 from fedclust.datasets.sites import tell_of_inputs
 from fedclust.datasets.suspects import tell, tell_of_gaps, without_slips
 from fedclust.helpers.errors import DataError, counted, require, typed
+from fedclust.helpers.ranges import MOST, Range
 
 Fill = Literal["median", "mean", "most_frequent", "indicator"]
 Coding = Literal["onehot", "ordinal"]
+Word = str | Annotated[float, Range(-MOST, MOST)]
 # of all columns of words, or by the name of a column; a list is the order of its words
-Categories = Coding | Mapping[str, Coding | Sequence[str | int | float]]
+Categories = Coding | Mapping[str, Coding | Sequence[Word]]
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?")
 _COMMA = re.compile(r"[-+]?\d*,\d+")
 _MOST = 100  # different words that a column of categories may hold
@@ -53,7 +55,7 @@ class Wanted:
         )
 
     @property
-    def codings(self) -> dict[str, Coding | Sequence[str | int | float]]:
+    def codings(self) -> dict[str, Coding | Sequence[Word]]:
         """How the words of columns become numbers, under `_REST` those of all others."""
         if isinstance(self.categories, Mapping):
             return {str(name): coding for name, coding in self.categories.items()}
@@ -251,8 +253,8 @@ class Column:
         self,
         name: str,
         values: Array,
-        coding: Coding | Sequence[str | int | float] | None = None,
-        rest: Coding | Sequence[str | int | float] | None = None,
+        coding: Coding | Sequence[Word] | None = None,
+        rest: Coding | Sequence[Word] | None = None,
         order: Sequence[str] | None = None,
     ) -> None:
         """Args:

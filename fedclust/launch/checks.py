@@ -131,7 +131,7 @@ def checked(
     overrides: Sequence[str],
     typed: Collection[str],
     own: Path | None,
-    warn: Callable[[str], object],
+    warn: Callable[[str, bool], object],
 ) -> tuple[DictConfig, dict[str, Any]]:
     """What is refused or told of every job, whoever composed it: a run, a sweep, a search, Python.
 
@@ -145,7 +145,7 @@ def checked(
         overrides: of the job.
         typed: shared keys to which values are typed, see `typed_keys`.
         own: the folder given with --config-dir.
-        warn: is told what has no effect.
+        warn: is told what has no effect, and whether it holds of this method alone.
 
     Returns:
         The config with tuned values, and the same resolved.
@@ -156,7 +156,7 @@ def checked(
     yield_to_typed(composed, typed)
     for key in unread(composed, typed):
         if text := why_unread(key, composed, str(choices["algorithm"]), own):
-            warn(text)
+            warn(text, False)
     tuned, search, settings = apply_tuned(composed, choices, overrides)
     more = {"choices": dict(choices), "overrides": list(overrides), **search}
     resolved = schema.resolve(tuned, more)
@@ -164,7 +164,7 @@ def checked(
     schema.check_keys(resolved)
     schema.check_sampling(resolved, overrides)
     if remark := elsewhere(settings, resolved):
-        warn(remark)
+        warn(remark, True)
     return tuned, resolved
 
 

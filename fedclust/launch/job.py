@@ -147,9 +147,13 @@ class JobRunner:
         try:
             choices = request.choices
             aside = Aside(str(choices["algorithm"]), console, self._once(request))
-            warn = partial(aside.remark, of_method=True)
             tuned, resolved = checked(
-                config, choices, request.overrides, self.typed, self.own, warn
+                config,
+                choices,
+                request.overrides,
+                self.typed,
+                self.own,
+                lambda line, of_method: aside.remark(line, of_method=of_method),
             )
             resolved["seeds"] = schema.seed_list(resolved["seeds"])
             title = _title(choices, resolved)
@@ -218,9 +222,11 @@ class JobRunner:
                 built = build(config, self.own, federations=self.data.of(config))
                 self.data.keep(built.federations)
                 aside = Aside(title, console, self._once(request))
+                unused = getattr(built.algorithm, "unused", {})
                 for line in without_effect():
                     key = line.lstrip("+").partition("=")[0]
-                    aside.remark(line, of_method=not schema.is_setting(key))
+                    of_method = key in unused or not schema.is_setting(key)
+                    aside.remark(line, of_method=of_method)
             else:
                 check_device(resolved["device"])
                 read_meanings(path)  # no file of a user's was imported

@@ -203,8 +203,8 @@ def _planned(task: Sequence[str], config: DictConfig) -> Planned:
     chosen = config.hydra.runtime.choices
     choices = {str(k): v for k, v in chosen.items() if not str(k).startswith("hydra")}
     plain = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
-    said = list[str]()  # by the job itself once more
-    _, resolved = checked(plain, choices, task, typed_keys(task), None, said.append)
+    # the job itself tells what has no effect
+    _, resolved = checked(plain, choices, task, typed_keys(task), None, lambda *_: None)
     resolved["seeds"] = schema.seed_list(resolved["seeds"])
     folder = Path("outputs", resolved["name"], job_folder(task, choices["algorithm"]))
     return Planned(tuple(task), folder, resolved)

@@ -69,7 +69,7 @@ def test_a_table_that_does_not_tell_is_refused(tmp_path: Path, content: str, sai
     file.write_text(content)
     with pytest.raises(DataError, match=said):
         read(file, toy_federation([[0]] * 3))
-    with pytest.raises(DataError, match="none.csv not found: algorithm.table is a CSV"):
+    with pytest.raises(DataError, match=r"none\.csv not found: algorithm\.table is a CSV"):
         read(tmp_path / "none.csv", toy_federation([[0]] * 3))
 
 

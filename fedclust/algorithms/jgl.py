@@ -107,7 +107,7 @@ class JGL(Method):
         return "algorithm.local=step" if self.local == "step" else ""
 
     @property
-    def several(self) -> str:  # type: ignore[override]
+    def several(self) -> str:
         """Gradients of every model are computed with the statistics of that model."""
         return "compares gradients of every model" if self.gradient_weight else ""
 

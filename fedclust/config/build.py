@@ -36,6 +36,7 @@ from fedclust.core import federation
 from fedclust.core.attack import Attack, under_attack
 from fedclust.core.solver import solvers_of
 from fedclust.core.task import Classification, Score, Task
+from fedclust.core.traits import traits_of
 from fedclust.core.types import Dataset, Federation, Pool
 from fedclust.core.verbs import Engine, Partition
 from fedclust.datasets.raw import described
@@ -82,7 +83,7 @@ def build(
     for solver in solvers_of(algorithm):
         solver.check_rounds(config["rounds"])
     if aggregation is not None:
-        averages, name = getattr(algorithm, "averages", False), type(algorithm).__name__
+        averages, name = traits_of(algorithm).averages, type(algorithm).__name__
         allowed = f"mean, since {name} does not replace models by means of the participants'"
         given = type(aggregation).__name__
         require(averages, "aggregation", given, allowed)

@@ -10,7 +10,9 @@ from fedclust.config.parts import is_null
 from fedclust.config.schema import objective_of
 from fedclust.core.solver import Solver
 from fedclust.core.task import Classification, Task
+from fedclust.core.traits import traits_of
 from fedclust.core.types import Federation
+from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.errors import ConfigError, counted, require
 from fedclust.metrics import of_another_task
 from fedclust.metrics.recovery import OF_GROUPS
@@ -23,9 +25,8 @@ def check_privacy(config: Mapping[str, Any], algorithm: Any, scenario: Any, give
     Raises:
         ConfigError: naming the key.
     """
-    name, why = type(algorithm).__name__, getattr(algorithm, "unnoised", "")
-    if not getattr(algorithm, "averages", False):
-        why = "what is no mean of updates"
+    name, traits = type(algorithm).__name__, traits_of(algorithm)
+    why = traits.unnoised if traits.averages else "what is no mean of updates"
     allowed = f"none, since {name} is not private: clients send {why} without noise"
     require(not why, "privacy", given, allowed)
     mean = config["aggregation"]["_target_"].rpartition(".")[2]
@@ -100,14 +101,15 @@ def check_statistics(norm: str, algorithm: Any, layout: Layout) -> None:
     buffers = layout.buffers
     keeps = norm == "average" or bool(buffers)
     require(keeps, "norm", norm, "average, since the model keeps no running statistics")
-    for part in _within(algorithm):
-        name, option = type(part).__name__, getattr(part, "steps_by_gradients", "")
+    for part in _stating(algorithm):
+        name, traits = type(part).__name__, traits_of(part)
+        option = traits.steps_by_gradients
         allowed = f"one without running statistics, because {option} sends gradients"
         given = ", ".join(buffers[:1])
         require(not (given and option), "model", given, f"{allowed}, which move none")
-        several = getattr(part, "several", "") if norm in ("local", "fedbn") else ""
+        several = traits.several if norm in ("local", "fedbn") else ""
         require(not several, "norm", norm, f"average or recalibrate, since {name} {several}")
-        mixed = norm != "average" and getattr(part, "serves_mixtures", False)
+        mixed = norm != "average" and traits.serves_mixtures
         require(not mixed, "norm", norm, f"average, since {name} serves mixtures of models")
 
 
@@ -118,10 +120,15 @@ def check_suits(task: Task, **parts: Any) -> None:
         ConfigError: naming the key and the class.
     """
     for key, part in parts.items():
-        for one in _within(part):
-            for attribute, fits, what in (
-                ("needs_classes", task.targets == "classes", "looks at classes"),
-                ("needs_softmax", task.softmax, "reads the losses of a softmax without weights"),
+        for one in _stating(part):
+            traits = traits_of(one)
+            for needed, fits, what in (
+                (traits.needs_classes, task.targets == "classes", "looks at classes"),
+                (
+                    traits.needs_softmax,
+                    task.softmax,
+                    "reads the losses of a softmax without weights",
+                ),
             ):
                 which, given = "task", type(task).__name__.lower()
                 allowed = "as task=classification has them; take another"
@@ -132,11 +139,16 @@ def check_suits(task: Task, **parts: Any) -> None:
                         "so task.class_weight=null and task.label_smoothing=0, or another part"
                     )
                 require(
-                    fits or not getattr(one, attribute, False),
+                    fits or not needed,
                     which,
                     given,
                     f"{type(one).__name__} ({key}) {what}, {allowed}",
                 )
+
+
+def _stating(part: Any) -> Iterator[Any]:
+    """The parts within that say something of themselves: a layer says what its base does."""
+    return (one for one in _within(part) if not isinstance(one, Wrapper))
 
 
 def _within(part: Any) -> Iterator[Any]:

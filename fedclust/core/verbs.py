@@ -73,6 +73,7 @@ from fedclust.core.calls import PLAIN, Alignment, Answers, LocalResult, LocalWor
 from fedclust.core.kept import Kept
 from fedclust.core.server import Server
 from fedclust.core.solver import Solver
+from fedclust.core.traits import Traits
 from fedclust.core.types import (
     Cost,
     Dataset,
@@ -329,30 +330,22 @@ class Algorithm(Protocol):
 class Method(Ranged):
     """Base of every algorithm, which has nothing to remark and no large tables.
 
-    It checks the numbers of a method against their annotations; a `__post_init__` begins with
-    `super().__post_init__()`.
+    What it says of itself is in `fedclust.core.traits.Traits`. It checks the numbers of a method
+    against their annotations; a `__post_init__` begins with `super().__post_init__()`.
     """
 
-    # what clients send that no noise is added to, with a server that is private; "" for nothing
-    unnoised: ClassVar[str] = "more than updates to be averaged, as far as anybody has said"
-
-    # key and value by which the server steps against gradients, which move no running statistics
+    # what differs from `Traits` a method states under the same name
+    unnoised: ClassVar[str] = Traits.unnoised
     steps_by_gradients: ClassVar[str] = ""
-    # what keeps a client's running statistics from staying with it, in words; "" for nothing
-    several: ClassVar[str] = ""
-    # whether a client is served several models at once, each with running statistics of its own
-    serves_mixtures: ClassVar[bool] = False
 
     @property
     def averages(self) -> bool:
-        """Whether models are replaced by means of what participants made of them, as
-        `fedclust.algorithms.steps` does: then the server can take another step along them.
-        """
+        """See `Traits`; what has an option by which participants are weighted does."""
         return hasattr(self, "aggregation")
 
     @property
     def unused(self) -> Mapping[str, str]:
-        """Keys of a run that the method's options leave without effect, and why."""
+        """See `Traits`."""
         why = f"{self.steps_by_gradients} takes one gradient step per round"
         return (
             dict.fromkeys(("solver.epochs", "solver.steps"), why) if self.steps_by_gradients else {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, make_dataclass
 from functools import cache
 from typing import Any
 
+from fedclust.core.traits import Traits, traits_of
 from fedclust.core.types import Round, Served
 from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
 from fedclust.helpers.errors import require
@@ -52,24 +53,9 @@ class Wrapper(Method):
         return self.State(**own, **kept)
 
     @property
-    def unnoised(self) -> str:  # type: ignore[override]
-        """As the base."""
-        return getattr(self.base, "unnoised", Method.unnoised)
-
-    @property
-    def averages(self) -> bool:
-        """As the base."""
-        return getattr(self.base, "averages", False)
-
-    @property
-    def moments(self) -> int:
-        """Numbers that a server remembers of every parameter of a model."""
-        return getattr(self.base, "moments", 0)
-
-    @property
-    def unused(self) -> Mapping[str, str]:
-        """As the base."""
-        return getattr(self.base, "unused", {})
+    def traits(self) -> Traits:
+        """Those of the base; a layer replaces what it changes."""
+        return traits_of(self.base)
 
     def remark(self, rounds: int) -> str:
         """That of the base."""

@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from fedclust.config import schema
+from fedclust.core.traits import traits_of
 from fedclust.helpers.distributed import here, quiet
 from fedclust.helpers.errors import counted
 from fedclust.helpers.messages import messages_may_be_lost
@@ -222,7 +223,7 @@ class JobRunner:
                 built = build(config, self.own, federations=self.data.of(config))
                 self.data.keep(built.federations)
                 aside = Aside(title, console, self._once(request))
-                unused = getattr(built.algorithm, "unused", {})
+                unused = traits_of(built.algorithm).unused
                 for line in without_effect():
                     key = line.lstrip("+").partition("=")[0]
                     of_method = key in unused or not schema.is_setting(key)

@@ -16,6 +16,7 @@ from fedclust.config.idle import idle
 from fedclust.config.objects import Objects
 from fedclust.config.schema import LIKE_SOLVER
 from fedclust.config.tree import CONF, choices
+from fedclust.core.traits import traits_of
 from fedclust.helpers.errors import ConfigError, counted
 from fedclust.helpers.files import read_text
 from fedclust.launch.compose import compose, compose_or_none
@@ -144,7 +145,7 @@ def without_effect(
     plain = OmegaConf.to_container(config, resolve=False)
     assert isinstance(plain, dict)
     places = list(_places(plain))
-    unused = getattr(objects.make(resolved["algorithm"], "algorithm"), "unused", {})
+    unused = traits_of(objects.make(resolved["algorithm"], "algorithm")).unused
     told = []
     for text, key in typed_values(overrides):
         why = _idle(key, places, lambda one: idle(resolved, one, objects)) or unused.get(key, "")

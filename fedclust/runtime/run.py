@@ -15,6 +15,7 @@ from typing import Any
 
 from fedclust.config.job import Job
 from fedclust.core.federation import digest, summary, write_table
+from fedclust.core.traits import traits_of
 from fedclust.core.trivial import loss_of_all, predicted
 from fedclust.core.types import Evaluation, Federation, Round
 from fedclust.engines import simulated
@@ -311,7 +312,7 @@ def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, in
         # the rows of the pool, and where they are padded
         f"test examples of {counted(num_clients, 'client')}": 16 * num_clients * longest,
     }
-    if moments := getattr(job.algorithm, "moments", 0):
+    if moments := traits_of(job.algorithm).moments:
         bytes_of[f"{counted(moments * clusters, 'moment')} of the server's optimiser"] = (
             4 * params * moments * clusters
         )

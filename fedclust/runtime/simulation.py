@@ -17,6 +17,7 @@ from fedclust.config.job import Job
 from fedclust.core.attack import Attack
 from fedclust.core.own_statistics import OwnStatistics
 from fedclust.core.server import Aggregation, Privacy, Server
+from fedclust.core.traits import traits_of
 from fedclust.core.types import (
     ClientModels,
     Cost,
@@ -300,7 +301,7 @@ def check_state(algorithm: Algorithm) -> None:
 
 def models_per_client(algorithm: Algorithm) -> int:
     """How many models of every client the algorithm's State declares to keep, as `ClientModels`."""
-    return len(_of_clients(algorithm.State)) + max(0, getattr(algorithm, "slots", 1) - 1)
+    return len(_of_clients(algorithm.State)) + max(0, traits_of(algorithm).slots - 1)
 
 
 def _of_clients(state: Any) -> frozenset[str]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedclust.config.build import build
 from fedclust.core.server import Server
+from fedclust.core.traits import traits_of
 from fedclust.helpers.errors import ConfigError
 from fedclust.models.params import Layout
 from fedclust.updates.aggregations import (
@@ -149,7 +150,7 @@ def test_clusters_are_combined_apart_and_buffers_by_their_median() -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_method_that_averages_takes_them(name: str) -> None:
     fed, algorithm = federation(), configured(name)
-    if not getattr(algorithm, "averages", False):
+    if not traits_of(algorithm).averages:
         return  # which is refused, see below
     rounds = rounds_of(fed, 6)
 

@@ -23,6 +23,7 @@ from toy_engine import ToyEngine, toy_federation, toy_round
 
 from fedclust.config.build import build
 from fedclust.core.server import Server
+from fedclust.core.traits import traits_of
 from fedclust.core.types import Federation, Round
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.errors import ConfigError
@@ -212,8 +213,8 @@ def test_the_two_accounts_agree() -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_who_may_be_private(name: str) -> None:
     algorithm = configured(name)
-    averages = getattr(algorithm, "averages", False)
-    assert (averages and getattr(algorithm, "unnoised", "?") == "") == (name in PRIVATE)
+    traits = traits_of(algorithm)
+    assert (traits.averages and not traits.unnoised) == (name in PRIVATE)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from planted import (
 from fedclust.algorithms.wrappers.with_server import WithServer
 from fedclust.config.build import build
 from fedclust.core.server import Server, digests
+from fedclust.core.traits import traits_of
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.folder import config_hash
 from fedclust.runtime.simulation import fields_of
@@ -112,12 +113,12 @@ def test_halves_of_a_cluster_inherit_and_a_new_model_begins_anew() -> None:
 def test_every_method_that_averages_takes_the_servers_steps(name: str) -> None:
     fed, base = federation(), configured(name, "participation=0.5")
     kind = type(base).__name__
-    if not getattr(base, "averages", False):
+    if not traits_of(base).averages:
         said = f"server=adam is not allowed: mean, since {kind} does not replace models"
         with pytest.raises(ConfigError, match=said):
             WithServer(base=base, server=Adam())
         return
-    if getattr(base, "moments", 0):
+    if traits_of(base).moments:
         with pytest.raises(ConfigError, match=r"server=adam is not .* has a server of its own"):
             WithServer(base=base, server=Adam())
         return

@@ -8,6 +8,7 @@ from configs import composed, unresolved
 
 from fedclust.config.idle import idle
 from fedclust.config.objects import Objects
+from fedclust.core.traits import traits_of
 from fedclust.datasets.synthetic import Synthetic
 from fedclust.helpers.errors import ConfigError
 from fedclust.launch.unread import typed_values, without_effect
@@ -227,7 +228,8 @@ def test_the_seed_of_a_bank_with_noise_has_an_effect() -> None:
     ],
 )
 def test_a_method_says_what_its_options_leave_unused(job: str, unused: set[str]) -> None:
-    assert set(Objects().make(composed(*job.split())["algorithm"], "algorithm").unused) == unused
+    method = Objects().make(composed(*job.split())["algorithm"], "algorithm")
+    assert set(traits_of(method).unused) == unused
 
 
 def test_synthetics_alpha_changes_no_label() -> None:

@@ -7,13 +7,14 @@ its first round, or for a test, begins without.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from fedclust.core.kept import Kept
 from fedclust.core.solver import solvers_of
+from fedclust.core.traits import Traits
 from fedclust.core.types import ClientModels, Cost, Round
 from fedclust.core.verbs import Algorithm, Clients
 from fedclust.core.wrapper import Wrapper
@@ -31,6 +32,11 @@ class _Keeping(Wrapper):
 
     slots: int
     counts: bool
+
+    @property
+    def traits(self) -> Traits:
+        """As the base, with what clients keep."""
+        return replace(super().traits, slots=self.slots)
 
     @property
     def kept(self) -> Mapping[str, type[Any]]:

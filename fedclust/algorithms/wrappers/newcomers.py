@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.profiles import Descriptor, fitted, nearest, placed
 from fedclust.algorithms.steps import clients_with_data
+from fedclust.core.traits import Traits
 from fedclust.core.types import Cost, Round, Served, Split
 from fedclust.core.verbs import Clients
 from fedclust.core.wrapper import Wrapper
@@ -53,15 +54,13 @@ class Newcomers(Wrapper):
     examples: Annotated[AtLeastOne, OnlyWith("assign", "few")] = 10
 
     @property
-    def unnoised(self) -> str:  # type: ignore[override]
-        """Losses or descriptors of those who have never taken part, too."""
-        return "losses or descriptors of their data"
-
-    @property
-    def unused(self) -> Mapping[str, str]:
-        """As the base, but for who is sampled, for that is who has taken part."""
-        sampled = ("participation", "clients_per_round")
-        return {key: why for key, why in super().unused.items() if key not in sampled}
+    def traits(self) -> Traits:
+        """As the base, but that losses or descriptors of those who have never taken part are sent,
+        and that who is sampled matters, for that is who has taken part.
+        """
+        base, sampled = super().traits, ("participation", "clients_per_round")
+        unused = {key: why for key, why in base.unused.items() if key not in sampled}
+        return replace(base, unnoised="losses or descriptors of their data", unused=unused)
 
     @property
     def kept(self) -> Mapping[str, type[Any]]:

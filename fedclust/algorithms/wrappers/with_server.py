@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedclust.core.server import ServerStep
+from fedclust.core.traits import Traits
 from fedclust.core.types import Cost, Round
 from fedclust.core.verbs import Clients
 from fedclust.core.wrapper import Wrapper
@@ -36,15 +37,15 @@ class WithServer(Wrapper):
     def __post_init__(self) -> None:
         name, given = type(self.base).__name__, type(self.server).__name__.lower()
         allowed = f"mean, since {name} does not replace models by means of the participants'"
-        require(getattr(self.base, "averages", False), "server", given, allowed)
+        require(super().traits.averages, "server", given, allowed)
         allowed = "mean, since the algorithm has a server of its own: algorithm.server"
-        require(not getattr(self.base, "moments", 0), "server", given, allowed)
+        require(not super().traits.moments, "server", given, allowed)
         super().__post_init__()  # last: of two servers the line above says more
 
     @property
-    def moments(self) -> int:
-        """S, numbers that the server remembers of every parameter of a model."""
-        return len(self.server.first)
+    def traits(self) -> Traits:
+        """As the base, with S moments of the server."""
+        return replace(super().traits, moments=len(self.server.first))
 
     @property
     def kept(self) -> Mapping[str, type[Any]]:
@@ -78,7 +79,7 @@ class WithServer(Wrapper):
         return self._with(after, kept, clients), cost
 
     def _with(self, state: Any, kept: Mapping[bytes, Tensor], clients: Clients) -> Any:
-        blank = torch.zeros(0, self.moments, clients.layout.num_params)
+        blank = torch.zeros(0, self.traits.moments, clients.layout.num_params)
         memory = torch.stack([*kept.values()]) if kept else blank
         digests = torch.tensor([list(key) for key in kept], dtype=torch.uint8).view(-1, 16)
         return self.with_kept(state, server_memory=memory, server_models=digests)

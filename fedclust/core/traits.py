@@ -1,0 +1,53 @@
+"""What a part says of itself, for those who check whether parts fit each other.
+
+A class states what differs from the defaults by an attribute, or a property, of the same name; a
+layer around a method has `traits` of its own, those of the method with what it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What a part says of itself.
+
+    Attributes:
+        averages: whether models are replaced by means of what participants made of them, as
+            `fedclust.algorithms.steps` does: then the server can take another step along them.
+        unnoised: what clients send that no noise is added to, with a server that is private; "" for
+            nothing.
+        steps_by_gradients: key and value by which the server steps against gradients, which move no
+            running statistics; "" where it does not.
+        several: what keeps a client's running statistics from staying with it, in words; "" for
+            nothing.
+        serves_mixtures: whether a client is served several models at once, each with running
+            statistics of its own.
+        needs_classes: whether it looks at classes, which another task has not.
+        needs_softmax: whether it reads the losses of a softmax without weights.
+        moments: numbers that a server remembers of every parameter of a model.
+        slots: numbers that clients keep of every parameter of a model.
+        unused: keys of a run that its options leave without effect, and why.
+    """
+
+    averages: bool = False
+    unnoised: str = "more than updates to be averaged, as far as anybody has said"
+    steps_by_gradients: str = ""
+    several: str = ""
+    serves_mixtures: bool = False
+    needs_classes: bool = False
+    needs_softmax: bool = False
+    moments: int = 0
+    slots: int = 1
+    unused: Mapping[str, str] = field(default_factory=dict)
+
+
+def traits_of(part: object) -> Traits:
+    """What a part says of itself; the defaults where it says nothing."""
+    own = getattr(part, "traits", None)
+    if isinstance(own, Traits):
+        return own
+    said = [one.name for one in fields(Traits) if hasattr(part, one.name)]
+    return Traits(**{name: getattr(part, name) for name in said})

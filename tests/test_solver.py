@@ -70,6 +70,8 @@ def test_rate_decays_per_round() -> None:
 @pytest.mark.parametrize("path", CONF, ids=lambda path: path.stem)
 def test_shipped_files_show_every_field(path: Path) -> None:
     config = OmegaConf.load(path)
+    for parent in config.pop("defaults", ()):
+        config = OmegaConf.merge(OmegaConf.load(path.with_stem(parent)), config)
     solver = hydra.utils.instantiate(config)
     fields = {field.name for field in dataclasses.fields(solver)}
     assert {str(key) for key in config} == fields | {"_target_"}

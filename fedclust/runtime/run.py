@@ -17,7 +17,7 @@ from fedclust.config.job import Job
 from fedclust.core.federation import digest, summary, write_table
 from fedclust.core.traits import traits_of
 from fedclust.core.trivial import loss_of_all, predicted
-from fedclust.core.types import Evaluation, Federation, Round
+from fedclust.core.types import Federation, Round
 from fedclust.engines import simulated
 from fedclust.engines.lockstep import Lockstep
 from fedclust.engines.sums import rows_at_once
@@ -403,9 +403,8 @@ class _Seeds:
                 f"has {', '.join(wanted)} now; bring it back, or choose another name=…"
             )
 
-    def _tell_of_bound(self, rnd: Round, evaluation: Evaluation, progress: Progress) -> None:
+    def _tell_of_bound(self, rnd: Round, loss: float, progress: Progress) -> None:
         """Warn once in a seed of a test loss that only models that diverge have."""
-        loss = float(evaluation.loss_sum.sum() / evaluation.count.sum())
         if rnd.seed not in self._bound:
             self._bound[rnd.seed] = _BOUND * loss_of_all(rnd.fed)
         bound = self._bound[rnd.seed]
@@ -438,8 +437,8 @@ class _Seeds:
             if outcome.untrained is not None:
                 recorder.change(outcome.rnd, outcome.untrained)
             if outcome.evaluation is not None:
-                recorder.evaluate(outcome.rnd, outcome.evaluation, outcome.said)
-                self._tell_of_bound(outcome.rnd, outcome.evaluation, progress)
+                values = recorder.evaluate(outcome.rnd, outcome.evaluation, outcome.said)
+                self._tell_of_bound(outcome.rnd, values.get("test_loss", 0.0), progress)
             if outcome.validation is not None:
                 recorder.validate(outcome.rnd, outcome.validation, outcome.said_held_out)
             if outcome.given is not None and t == self._job.rounds - 1:

@@ -13,7 +13,8 @@ from scripts.docs.natural import PAGE, _gain
 
 
 def test_a_gain_has_the_interval_of_student() -> None:
-    assert _gain(np.array([1.0, 2.0, 3.0]), 2) == "+2.00 [-0.48, +4.48]"  # t of 2 degrees: 4.303
+    told = _gain(np.array([1.0, 2.0, 3.0]), 0.0, 2)
+    assert told == "+2.00 [-0.48, +4.48]"  # t of 2 degrees: 4.303
 
 
 @pytest.mark.parametrize("name", sorted(f.stem for f in (CONF / "experiment/natural").iterdir()))

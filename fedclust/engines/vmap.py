@@ -136,7 +136,9 @@ class VmapEngine(Computing[Runnable]):
             if call.example_weight is not None:
                 weight = {"example": call.example_weight[:active].gather(1, position)}
             kept = {name: value[:active] for name, value in held.items()}
-            given = x, self.pool.y[index], size, masks, weight, kept
+            # a mean of numbers of batches is rounded where it is used, as `set_statistics` does
+            whole = {name: kept[name].round() for name in self.layout.counts}
+            given = x, self.pool.y[index], size, masks, weight, kept | whole
             grads, (loss, renewed) = descend(now, *given)
             for name, value in renewed.items():
                 kept[name].copy_(torch.where(free[name], value, kept[name]) if free else value)

@@ -112,13 +112,20 @@ def test_statistics_are_of_the_clients_own_batches(name: str) -> None:
         assert bool(both[1].isnan().any())
 
 
-def test_a_mean_of_counts_is_rounded_where_it_is_used() -> None:
-    pool, shards = toy_pool(SHAPE), ragged_shards((5,))
-    engine = LoopEngine(NETWORKS["BatchNorm2d"], pool)
-    models = starts(engine, 1)
-    models[0, -1] = 2.9999998
-    call = TrainCall(models, torch.zeros(1).long(), shards, Solver(lr=0.1, batch_size=5), 0.1)
-    assert float(engine.answer(call).params[0, -1]) == 4
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("name", ["loop", "vmap", "fused"])
+def test_a_mean_of_counts_is_rounded_where_it_is_used(name: str, momentum: float | None) -> None:
+    """Clients with other numbers of batches: the next round begins at 3 where their mean is 3.3."""
+    pool, shards = toy_pool(SHAPE), ragged_shards((5, 7, 12))
+    net = flat(nn.BatchNorm1d(6, momentum=momentum))
+    engine, loop = make_engine(name, net, pool), LoopEngine(net, pool)
+    models, how = starts(loop, 1), Solver(lr=0.1, batch_size=5, drop_last=True)
+    for count, whole in ((2.9999998, 3), (3.26, 3), (3.51, 4)):
+        models[0, -1] = count
+        call = TrainCall(models, torch.zeros(3).long(), shards, how, 0.1)
+        got, want = (one.answer(call).params for one in (engine, loop))
+        assert got[:, -1].tolist() == [whole + 1, whole + 1, whole + 2]
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["loop", "vmap"])

@@ -43,6 +43,12 @@ class Aggregation(Protocol):
         """Raise `ConfigError` where a cohort of that size is too small."""
         ...
 
+    def is_short(self, count: int) -> bool:
+        """Whether so many participants of a cluster are too few for it, so that it takes their
+        median.
+        """
+        ...
+
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:
         """The mean [P] of the updates [C, P] of a cluster's participants, by their shares [C] of
         1; float64. None for the plain mean.
@@ -82,6 +88,7 @@ class Server:
 
     Attributes:
         aggregation: the mean of updates; None for the plain one.
+        short: for every mean by `aggregation`, whether it had too few participants.
         privacy: makes noisy means of updates; None without noise.
         num_drawn: clients of a round on average, by whose number a noisy sum is divided.
         released: of how many models noisy means were made in it.
@@ -95,6 +102,7 @@ class Server:
     """
 
     aggregation: Aggregation | None = None
+    short: list[bool] = field(default_factory=list)
     privacy: Privacy | None = None
     num_drawn: float = 1.0
     released: list[int] = field(default_factory=list)
@@ -156,6 +164,7 @@ class Server:
             share, start = mass[mine].double(), model.double()
             moves = params[mine].double() - start
             end = moves.shape[1] if self.layout is None else self.layout.num_trained
+            self.short.append(self.aggregation.is_short(len(moves)))
             moved = self.aggregation(moves[:, :end], share / share.sum())
             if moved is not None:
                 whole = torch.cat([moved, median(moves[:, end:])])

@@ -20,6 +20,7 @@ from fedclust.helpers.ranges import (
     Positive,
     Probability,
 )
+from fedclust.helpers.rounding import rounded_up
 
 Schedule = Literal["constant", "exponential", "step", "cosine"]
 ScheduleBy = Literal["round", "step"]
@@ -323,8 +324,7 @@ class Solver(ABC):
         batches = self.batches(count)
         if self.epochs == int(self.epochs):
             return batches * int(self.epochs)
-        # 0.7 * 10 would be 7.000000000000001
-        return (batches * self.epochs - 1e-9).ceil().to(count.dtype)
+        return rounded_up(self.epochs, batches)
 
     def batches(self, count: Tensor) -> Tensor:
         """Batches of a pass over `count` [C] examples, [C] int64."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from fedclust.core.types import Dataset, Split
 from fedclust.helpers.errors import counted, require
 from fedclust.helpers.rng import Stream, fold, uniform
+from fedclust.helpers.rounding import rounded_up
 
 
 def drawn_test(
@@ -44,7 +45,7 @@ def drawn_test(
     own = Split(whose.argsort(stable=True).to(torch.int32), start)
     known = y is not None and y.dim() == 1 and not y.is_floating_point()
     classes = y if y is not None and known else torch.zeros_like(whose)
-    wanted = (share * own.count.double()).ceil().long()
+    wanted = rounded_up(share, own.count)
     stream = Stream.of(seed, "test share")
     tests[own.index.long()] = apart(own, classes, wanted, stream, unit, rare=True)
     return tests

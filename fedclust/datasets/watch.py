@@ -22,6 +22,7 @@ from fedclust.datasets.extra import installed
 from fedclust.datasets.normalise import affine
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import AtLeastOne, BelowOne, InnerFraction
+from fedclust.helpers.rounding import rounded_down
 
 _CHANNELS = 6
 _NEEDED = {  # what the file is made of; a pickle may name anything else too
@@ -63,7 +64,7 @@ class Watch:
         file = installed("seglearn", "watch", "watch") / "data" / "watch_dataset.npy"
         series, exercise, subject, side = read("watch", file, lambda: _series(file), key="dataset")
         shortest = min(map(len, series))
-        fits = int(min(self.test_share, 1 - self.test_share) * shortest)
+        fits = rounded_down(min(self.test_share, 1 - self.test_share), shortest)
         require(
             self.length <= fits,
             "dataset.length",
@@ -71,7 +72,7 @@ class Watch:
             f"at most {fits}, what dataset.test_share={self.test_share} leaves of the shortest "
             f"series of {shortest}",
         )
-        cuts = [len(one) - int(self.test_share * len(one)) for one in series]
+        cuts = [len(one) - rounded_down(self.test_share, len(one)) for one in series]
         parts = []
         for tests in (False, True):
             windows = [

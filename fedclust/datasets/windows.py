@@ -13,6 +13,7 @@ from torch import Tensor
 from fedclust.core.types import Dataset, Names
 from fedclust.helpers.errors import DataError
 from fedclust.helpers.ranges import AtLeastOne, InnerFraction, Ranged
+from fedclust.helpers.rounding import rounded_down
 
 Values = npt.NDArray[np.float64]
 
@@ -64,7 +65,7 @@ class Windows(Ranged):
         parts: dict[bool, list[tuple[Values, Values]]] = {False: [], True: []}
         seen = []
         for client, one in zip(clients, series, strict=True):
-            cut = len(one) - int(self.test_share * len(one))
+            cut = len(one) - rounded_down(self.test_share, len(one))
             first = -(-max(cut - self.length, 0) // self.stride) * self.stride
             inside = max(len(one) - first - self.length, 0)  # behind the inputs of the first test
             late = len(one) - cut - inside

@@ -106,6 +106,11 @@ METRICS: dict[str, Meaning] = {
         "fraction",
         "lower",
     ),
+    "median_instead": Meaning(
+        "clusters' means that are the median, with too few participants for aggregation's rule",
+        "means",
+        "lower",
+    ),
     "discrepancy": Meaning(
         "mean distance of local models to the model they form, with discrepancy=true", "", "lower"
     ),

@@ -21,6 +21,7 @@ from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, AtLeastZero, Clients, Positive
 from fedclust.helpers.rng import Stream
+from fedclust.helpers.rounding import rounded_down
 from fedclust.partitions.cut import (
     Rows,
     check_cap,
@@ -150,7 +151,7 @@ class ClassSubsets:
         owns = np.zeros((self.clusters, num_classes))
         if isinstance(self.subsets, str):
             each = self.classes_per_cluster
-            owned = int(each if each >= 1 else each * num_classes)
+            owned = int(each) if each >= 1 else rounded_down(each, num_classes)
             require(
                 1 <= owned <= num_classes <= owned * self.clusters,
                 "partition.classes_per_cluster",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import ConfigError, DataError, require
+from fedclust.helpers.rounding import rounded_down
 
 Rows = npt.NDArray[np.int64]
 
@@ -99,7 +100,8 @@ def consecutive(rows: Rows, sizes: Rows, cap: int | None = None) -> Split:
 def hold_out(
     rows: Rows, sizes: Rows, fraction: float, rng: np.random.Generator
 ) -> tuple[Split, Split]:
-    """Train and test split: every client's rows shuffled, the first int(fraction * size) to train.
+    """Train and test split: every client's rows shuffled, the first of them, the fraction
+    rounded down, to train.
 
     Args:
         rows: [total] pool rows, client after client.
@@ -109,7 +111,7 @@ def hold_out(
     """
     owner = np.repeat(np.arange(len(sizes)), sizes)
     rows = rows[np.lexsort((rng.random(len(rows)), owner))]  # shuffled within each client
-    first = (fraction * sizes).astype(np.int64)
+    first = rounded_down(fraction, sizes)
     place = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     trains = place < np.repeat(first, sizes)
     return consecutive(rows[trains], first), consecutive(rows[~trains], sizes - first)

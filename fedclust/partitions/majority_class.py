@@ -13,6 +13,7 @@ from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Clients, Fraction
 from fedclust.helpers.rng import Stream
+from fedclust.helpers.rounding import rounded_down
 from fedclust.partitions.cut import (
     Rows,
     check_cap,
@@ -29,8 +30,8 @@ from fedclust.partitions.cut import (
 
 @dataclass(frozen=True, kw_only=True)
 class MajorityClass:
-    """Cluster g has s examples: int(majority s) of class g, and int of equal parts of the rest of
-    every other class; s = int(used times the smallest class). Training and test alike.
+    """Cluster g has s examples: majority s of class g, and equal parts of the rest of every
+    other class; s = used times the smallest class. All are rounded down. Training and test alike.
 
     There are as many clusters as classes, and nobody shares an example. A cluster's examples are
     spread over its clients equally and at random. Group of a client: its cluster.
@@ -82,8 +83,8 @@ class MajorityClass:
             smallest: examples of the smallest class.
             num_classes: Y.
         """
-        size = int(self.used * smallest)
-        own = int(self.majority * size)
+        size = rounded_down(self.used, smallest)
+        own = rounded_down(self.majority, size)
         other = (size - own) // max(num_classes - 1, 1)
         table: Rows = np.full((num_classes, num_classes), other, dtype=np.int64)
         np.fill_diagonal(table, own)

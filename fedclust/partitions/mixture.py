@@ -18,6 +18,7 @@ from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Positive, Probability
 from fedclust.helpers.rng import Stream
+from fedclust.helpers.rounding import rounded_down
 from fedclust.partitions.concepts import ConceptPartition, base_pool, of_base
 
 _EXACT = 1e-6  # what shares may miss 1 by
@@ -98,7 +99,7 @@ def counts_of(shares: npt.NDArray[np.float64], sizes: npt.NDArray[np.int64]) -> 
     What is left after rounding down goes to the largest remainders, the first of equal ones.
     """
     exact = shares * sizes[:, None]
-    counts = np.floor(exact + 1e-9).astype(np.int64)
+    counts = rounded_down(shares, sizes[:, None])
     left = sizes - counts.sum(1)
     rank = (counts - exact).argsort(1, kind="stable").argsort(1, kind="stable")
     return torch.from_numpy(counts + (rank < left[:, None]))

@@ -15,6 +15,7 @@ from fedclust.helpers.effects import IfTestsAreCut
 from fedclust.helpers.errors import ConfigError, DataError, require
 from fedclust.helpers.ranges import AtLeastOne, InnerFraction
 from fedclust.helpers.rng import Stream
+from fedclust.helpers.rounding import rounded_down
 from fedclust.partitions.cut import grouped, hold_out, labels, no_group, plain_pool, too_few
 
 
@@ -94,7 +95,7 @@ class Natural:
             if dataset.unit is None:
                 return hold_out(rows, sizes, self.train_fraction, stream.numpy())
             whole = grouped(rows, owner[rows], len(sizes))
-            tested = whole.count - (self.train_fraction * whole.count).long()
+            tested = whole.count - rounded_down(self.train_fraction, whole.count)
             y = torch.zeros_like(dataset.owner)
             tests = apart(whole, y, tested, stream, dataset.unit).numpy()
             learnt, tried = rows[~tests], rows[tests]

@@ -18,6 +18,7 @@ from fedclust.core.verbs import Partition
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ranges import AtLeastOne, Positive
 from fedclust.helpers.rng import Stream
+from fedclust.helpers.rounding import rounded_up
 from fedclust.partitions.concepts import base_pool, of_base
 from fedclust.partitions.cut import Rows, consecutive, too_few
 from fedclust.partitions.mixture import counts_of
@@ -90,7 +91,7 @@ class Quantity:
     def _capped(self, train: Split, weight: npt.NDArray[np.float64]) -> Split:
         """Every client with the first part of its examples."""
         count: Rows = train.count.numpy()
-        wanted = np.ceil(count * weight / weight.max() - 1e-9).astype(np.int64)
+        wanted = rounded_up(weight / weight.max(), count)
         size = np.minimum(count, np.maximum(wanted, self.min_examples))
         owner, place = (part.numpy() for part in train.owner_and_place())
         return consecutive(train.index.numpy()[place < size[owner]], size)

@@ -324,7 +324,7 @@ def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, in
 
 def _cohort(config: Mapping[str, Any], num_clients: int) -> int:
     """How many of all clients take part in a round, if none drops out."""
-    share = int(config.get("participation", 0) * num_clients)
+    share = round(config.get("participation", 0) * num_clients)  # as scenarios do
     return max(1, config.get("clients_per_round") or share)
 
 
@@ -358,6 +358,7 @@ class _Seeds:
         self._failed: dict[int, str] = {}
         # by seed, of its test loss; infinite when a person has been told
         self._bound: dict[int, float] = {}
+        self._short = False  # whether a person has been told of an aggregation that was
         self._given: dict[int, Given] = {}  # at the end
         self._saved_at, self._saving = time.monotonic(), 0.0  # [s] the latter for one checkpoint
         self._rounds, self._began, self._ended = 0, self._saved_at, self._saved_at
@@ -433,6 +434,14 @@ class _Seeds:
                 raise outcome
             for cost in outcome.costs:
                 recorder.cost(seed, t, cost)
+                if cost.notes.get("median_instead") and not self._short:
+                    self._short = True
+                    rule = type(self._job.aggregation).__name__
+                    progress.remark(
+                        f"aggregation={rule} takes the median in clusters whose participants in a "
+                        "round are too few for it; median_instead in rounds.csv counts them",
+                        of_method=True,
+                    )
             recorder.seconds(seed, t, turn.seconds)
             if outcome.untrained is not None:
                 recorder.change(outcome.rnd, outcome.untrained)

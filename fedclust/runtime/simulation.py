@@ -178,6 +178,8 @@ class Simulation:
             self.private[rnd.share, max(clients.server.released, default=1)] += 1
             if evaluated:
                 costs.append(Cost(notes={"epsilon": self.privacy.epsilon(self.private)}))
+        if self.aggregation is not None and self.aggregation.is_short(1):
+            costs.append(Cost(notes={"median_instead": float(sum(clients.server.short))}))
         if not evaluated:
             return Step(rnd, costs, None, None, untrained)
         served = self._served(clients, rnd)

@@ -25,6 +25,7 @@ from fedclust.core.types import Federation, Round, Split
 from fedclust.helpers.errors import counted, require
 from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, AtLeastZero
 from fedclust.helpers.rng import Stream, fold
+from fedclust.helpers.rounding import rounded_up
 from fedclust.scenarios.sampling import Sampling
 
 Table = Literal[
@@ -325,8 +326,7 @@ class _Examples:
         among = (self.place >= first[self.owner]) & (self.place < end[self.owner])
         owner = self.owner[among]
         place = self.place[among] - first[owner]
-        # in binary 0.1 * 3 * 10 is a little more than 3, which must not become 4
-        changed = (size.double() * share - 1e-9).ceil().to(torch.int64)
+        changed = rounded_up(share, size)
         concept = torch.where(place < changed[owner], new[owner], old[owner])
         index = (self.example[among] * self.concepts + concept).to(torch.int32)
         return Split(index, torch.cat([size.new_zeros(1), size.cumsum(0)]))

@@ -19,6 +19,7 @@ from fedclust.core.types import Federation, Round, Split
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Fraction
 from fedclust.helpers.rng import Stream, fold
+from fedclust.helpers.rounding import rounded_up
 from fedclust.scenarios.sampling import Sampling
 
 
@@ -58,8 +59,7 @@ class Incremental(Sampling):
             before = rnd.fed.train.count
             part = min(1.0, self.fraction * (1 + rnd.t // self.every))
             whole = before if self.shrink_current else everything.count
-            # in binary 0.1 * 3 * 10 is a little more than 3, which must not become 4
-            count = (whole.double() * part - 1e-9).ceil().to(torch.int64)
+            count = rounded_up(part, whole)
             changed = replace(rnd.fed, train=_first(everything, count))
             return replace(rnd, fed=changed, shifted=(count != before) & (rnd.t > 0))
 

@@ -4,7 +4,8 @@ An update is what a participant made of a model, minus the model; c of them are 
 shares p_i that add up to 1 (`common.aggregation`: by examples, or equal). Shares by examples let a
 client that lies about its number weigh as much as it likes; `common.aggregation=uniform` does not.
 `hostile` and `trim` are shares of a cluster's participants, so that they suit clusters of any size.
-A rule that needs more participants than a cluster has takes the median there.
+A rule that needs more participants than a cluster has takes the median there; so it does where a
+positive share of them, rounded down, is nobody, and the rule would resist nobody.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor
 from fedclust.core.server import median
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Positive, Range, Ranged
+from fedclust.helpers.rounding import rounded_down
 
 Minority = Annotated[float, Range(0, 1)]  # below 1/2, which a message of its own says
 Often = Annotated[int, Range(1, 10_000)]
@@ -29,6 +31,10 @@ class Robust(Ranged):
 
     def check(self, cohort: int) -> None:
         """See `fedclust.core.server.Aggregation`."""
+
+    def is_short(self, count: int) -> bool:  # noqa: ARG002
+        """See `fedclust.core.server.Aggregation`."""
+        return False
 
     @staticmethod
     def counts_alike(arguments: Mapping[str, Any]) -> str:  # noqa: ARG004
@@ -63,7 +69,8 @@ class Median(Robust):
 
 @dataclass(frozen=True, kw_only=True)
 class TrimmedMean(Robust):
-    """The mean of every coordinate without its extremes: Yin et al. 2018, arXiv:1803.01498.
+    """The mean of every coordinate without its extremes: Yin et al. 2018, arXiv:1803.01498. With
+    fewer than 1 / trim participants, of whom it would drop nobody, a cluster takes the median.
 
     Attributes:
         trim: share of the participants that is dropped at each end, rounded down; 0 is the plain
@@ -76,11 +83,18 @@ class TrimmedMean(Robust):
         super().__post_init__()
         require(self.trim < 0.5, "aggregation.trim", self.trim, "below 0.5, or nobody is left")
 
+    def is_short(self, count: int) -> bool:
+        """See `fedclust.core.server.Aggregation`."""
+        return self.trim > 0 and rounded_down(self.trim, count) == 0
+
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:
         """See `fedclust.core.server.Aggregation`."""
-        cut, count = int(self.trim * len(updates)), len(updates)
-        if cut == 0:
+        count = len(updates)
+        if self.is_short(count):
+            return median(updates)
+        if self.trim == 0:
             return None
+        cut = rounded_down(self.trim, count)
         ordered, place = updates.sort(0)
         kept = share[place[cut : count - cut]]  # [c - 2 cut, P]
         return (ordered[cut : count - cut] * kept).sum(0) / kept.sum(0)
@@ -92,7 +106,8 @@ class Krum(Robust):
     2017.
 
     The score of an update is the sum of the squared distances to its c - m - 2 nearest others. With
-    fewer than 2 m + 3 participants a cluster takes the median.
+    fewer than 2 m + 3 participants, and with fewer than 1 / hostile, which makes m = 0, a cluster
+    takes the median.
 
     Attributes:
         hostile: share of the participants that may be hostile; m of c, rounded down.
@@ -113,25 +128,26 @@ class Krum(Robust):
         """See `Robust`."""
         return "aggregation.chosen=1 takes one update whole" if arguments["chosen"] == 1 else ""
 
-    def _few(self, count: int) -> int:
-        """How many more of `count` participants it needs."""
-        return max(0, 2 * int(self.hostile * count) + 3 - count)
+    def is_short(self, count: int) -> bool:
+        """See `fedclust.core.server.Aggregation`."""
+        m = rounded_down(self.hostile, count)
+        return count < 2 * m + 3 or (self.hostile > 0 and m == 0)
 
     def check(self, cohort: int) -> None:
         """Refuse a cohort below 2 m + 3, before round 0; a cluster below it takes the median."""
-        m = int(self.hostile * cohort)
+        m = rounded_down(self.hostile, cohort)
         allowed = (
             f"so that 2 m + 3 participants take part: of the {cohort} in a round m = {m} may be "
             "hostile; take more clients, or another aggregation"
         )
-        require(not self._few(cohort), "aggregation.hostile", self.hostile, allowed)
+        require(cohort >= 2 * m + 3, "aggregation.hostile", self.hostile, allowed)
 
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:
         """See `fedclust.core.server.Aggregation`."""
         count = len(updates)
-        if self._few(count):
+        if self.is_short(count):
             return median(updates)
-        near = count - int(self.hostile * count) - 2
+        near = count - rounded_down(self.hostile, count) - 2
         apart = torch.stack([(updates - one).square().sum(1) for one in updates])
         apart.fill_diagonal_(torch.inf)  # oneself is no other
         score = apart.sort(1).values[:, :near].sum(1)

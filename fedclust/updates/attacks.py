@@ -24,6 +24,7 @@ from fedclust.helpers.rng import Stream
 Spread = Literal["evenly", "one_group"]
 Direction = Literal["std", "unit", "sign"]
 Share = Annotated[float, Range(0, 1, open_low=True)]  # above 1/2 a message of its own
+_Z = 1.5  # of ALIE
 
 
 class NoAttack(Ranged):
@@ -149,11 +150,12 @@ class ALIE(_Some):
 
     Attributes:
         z: null takes the largest that hides behind a majority, the normal quantile of (n - m - r) /
-            (n - m) with r = floor(n / 2 + 1) - m, which is 0 in small clusters.
+            (n - m) with r = floor(n / 2 + 1) - m, which is 0 in small clusters. Where the hostile
+            are the majority (r <= 0) it has no bound, and 1.5 is taken.
         The others are those of every attack.
     """
 
-    z: Positive | None = 1.5
+    z: Positive | None = _Z
 
     def updates(
         self,
@@ -229,7 +231,9 @@ def hidden(n: int, m: int) -> float:
     """The z of ALIE for n participants, m of them hostile; at least 0."""
     honest = n - m
     supporters = n // 2 + 1 - m
-    return max(0.0, float(norm.ppf((honest - supporters) / honest))) if supporters > 0 else 0.0
+    if supporters <= 0:
+        return _Z
+    return max(0.0, float(norm.ppf((honest - supporters) / honest)))
 
 
 def _deviation(honest: Tensor) -> Tensor:

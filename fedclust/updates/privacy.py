@@ -51,6 +51,7 @@ from fedclust.helpers.errors import require
 from fedclust.helpers.extras import install
 from fedclust.helpers.ranges import AtLeastZero, InnerFraction, Positive, Ranged
 from fedclust.helpers.rng import uniform
+from fedclust.helpers.rounding import rounded_down
 
 _FINE = 1e-4  # of the bound; epsilon is rounded up by less than 2e-3 of it in our tests
 _LARGEST = 1e4  # above it, the bound will do
@@ -124,14 +125,10 @@ class ClientDP(NoPrivacy):
 
     def _check_members(self, num_models: int, expected: float) -> None:
         """Raise `ConfigError` where there are too few participants on average."""
-        allowed = f"at most {int(expected / num_models)}, for {num_models} clusters share "
+        most = rounded_down(expected, 1) // num_models
+        allowed = f"at most {most}, for {num_models} clusters share "
         allowed += f"{expected:g} participants of a round"
-        require(
-            self.min_members * num_models <= expected,
-            "privacy.min_members",
-            self.min_members,
-            allowed,
-        )
+        require(self.min_members <= most, "privacy.min_members", self.min_members, allowed)
 
     def assigned(
         self, label: Tensor, num_models: int, ids: Tensor, rnd: Round, expected: float

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 from digits_jobs import config_of
 from planted import ALGORITHMS, configured, engine_for, federation, rounds_of, same
 from scipy.optimize import minimize
+from test_damage import Told
 from torch import Tensor
 
 from fedclust.config.build import build
@@ -16,6 +19,8 @@ from fedclust.core.server import Server
 from fedclust.core.traits import traits_of
 from fedclust.helpers.errors import ConfigError
 from fedclust.models.params import Layout
+from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.run import run
 from fedclust.updates.aggregations import (
     CenteredClipping,
     GeometricMedian,
@@ -57,8 +62,44 @@ def test_trimmed_mean_by_coordinate_and_share() -> None:
     assert of(TrimmedMean(trim=0.4), *updates) == of(Median(), *updates)
     shares = [1.0, 3.0, 1.0, 1.0, 9.0]  # 1, 2, 6 weigh 3, 1, 1
     assert of(TrimmedMean(trim=0.2), *updates, share=shares)[0] == pytest.approx(11 / 5)
-    # nobody is dropped of four
-    assert TrimmedMean(trim=0.2)(torch.zeros(4, 2), torch.full((4,), 0.25)) is None
+    assert TrimmedMean(trim=0)(torch.zeros(4, 2), torch.full((4,), 0.25)) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "count", "short"),
+    [
+        (TrimmedMean(trim=0.2), 4, True),
+        (TrimmedMean(trim=0.2), 5, False),
+        (TrimmedMean(trim=0), 1, False),
+        (TrimmedMean(trim=0.05), 19, True),
+        (TrimmedMean(trim=0.05), 20, False),
+        (TrimmedMean(trim=0.29), 100, False),
+        (Krum(hostile=0.2), 4, True),
+        (Krum(hostile=0.2), 5, False),
+        (Krum(hostile=0), 3, False),
+        (Krum(hostile=0), 2, True),
+        (Krum(hostile=0.4), 5, True),
+        (Krum(hostile=0.4), 7, False),
+        (Median(), 1, False),
+    ],
+)
+def test_a_share_that_is_nobody_takes_the_median(rule: Any, count: int, short: bool) -> None:
+    """The last update is far away, and the median of the others' kind."""
+    updates = torch.tensor([[float(i)] for i in range(count - 1)] + [[1e6]]).double()
+    share = torch.arange(1, count + 1).double()
+    found = rule(updates, share / share.sum())
+    assert rule.is_short(count) is short
+    if short:
+        assert torch.equal(found, Median()(updates, share / share.sum()))
+
+
+def test_means_of_too_few_are_counted() -> None:
+    server = Server(TrimmedMean(trim=0.2))
+    models, params = torch.zeros(3, 1), torch.arange(7.0).square().unsqueeze(1)
+    label, means = torch.tensor([0, 0, 0, 0, 0, 1, 1]), torch.full((3, 1), -7.0)
+    after = server.replaced(models, params, means, label, None)
+    assert after.flatten().tolist() == [pytest.approx(14 / 3), 30.5, -7.0]
+    assert server.short == [False, True]
 
 
 def test_krum_takes_the_update_of_least_score() -> None:
@@ -185,6 +226,19 @@ def test_krum_says_what_it_needs() -> None:
         Krum(hostile=0.4).check(4)
     Krum(hostile=0.2).check(4)
     Mean().check(1)
+
+
+def test_a_job_says_once_that_its_rule_stands_back(tmp_path: Path) -> None:
+    """Eight clients, all in one cluster: 1 / 0.1 are ten, and 1 / 0.2 are five."""
+    for trim, counts in ((0.1, {1.0}), (0.2, {0.0})):
+        given = "aggregation=trimmed_mean", f"aggregation.trim={trim}", "seeds=[0,1]"
+        config, told = config_of("fedavg", *given, "participation=1", "rounds=2"), Told()
+        folder = tmp_path / str(trim)
+        run(build(config), RunFolder(folder, config), told)
+        said = [line for line in told.warnings if "aggregation=TrimmedMean" in line]
+        assert len(said) == (trim == 0.1)
+        rows = csv.DictReader((folder / "rounds.csv").open())
+        assert {float(row["value"]) for row in rows if row["metric"] == "median_instead"} == counts
 
 
 def test_who_does_not_average_says_so() -> None:

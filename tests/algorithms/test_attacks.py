@@ -45,7 +45,8 @@ def test_forged_updates_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "m", "z"), [(50, 24, 1.4261), (50, 12, 0.3360), (20, 4, 0.1573), (10, 2, 0), (4, 3, 0)]
+    ("n", "m", "z"),
+    [(50, 24, 1.4261), (50, 12, 0.3360), (20, 4, 0.1573), (10, 2, 0), (4, 3, 1.5), (4, 2, 0)],
 )
 def test_what_hides_behind_a_majority(n: int, m: int, z: float) -> None:
     assert hidden(n, m) == pytest.approx(z, abs=5e-5)

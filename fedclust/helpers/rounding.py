@@ -1,0 +1,37 @@
+"""Shares of a count as whole numbers.
+
+A share such as 0.29 is a little less in binary, and so is 0.29 * 100, which must not become 28;
+0.07 * 100 is a little more than 7, which must not become 8. Right for shares of up to nine digits
+and counts of up to a few millions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+_SLACK = 1e-9  # above the error of a product in binary, below every other distance to a whole one
+
+Count = TypeVar("Count", int, npt.NDArray[np.int64], Tensor)
+
+
+def rounded_down(share: Any, count: Count) -> Count:
+    """The largest whole numbers of at most share * count, int64 where there are several."""
+    return _whole(share, count, -1)
+
+
+def rounded_up(share: Any, count: Count) -> Count:
+    """The smallest whole numbers of at least share * count, int64 where there are several."""
+    return _whole(share, count, 1)
+
+
+def _whole(share: Any, count: Any, way: int) -> Any:
+    # torch multiplies whole numbers by a float in float32
+    exact = share * (count.double() if isinstance(count, Tensor) else count) - way * _SLACK
+    if isinstance(exact, Tensor):
+        return (exact.ceil() if way > 0 else exact.floor()).long()
+    found = np.ceil(exact) if way > 0 else np.floor(exact)
+    return int(found) if isinstance(count, int) else found.astype(np.int64)

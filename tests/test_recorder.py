@@ -160,6 +160,8 @@ def test_churn_counts_clients_served_at_both_evaluations(tmp_path: Path) -> None
     assert "churn" not in first
     assert second["churn"] == 0.25
     assert "churn" not in other
+    anew = evaluate(recorder, 3, 2, torch.tensor([2, 2, 2, 2, 1, 2]))  # cluster 0 is 2 now
+    assert anew["churn"] == pytest.approx(1 / 6)
 
 
 def test_arrays_lie_beside_the_run(tmp_path: Path) -> None:

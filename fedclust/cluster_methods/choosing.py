@@ -20,7 +20,7 @@ Splitter = Callable[[Floats], Split]  # of distances [C, C]
 _REFERENCES = 20  # of the gap statistic: sets of uniform points
 _PAIRS = 20  # of the stability: pairs of subsamples
 _SUBSAMPLE, _STABLE = 0.8, 0.9
-_NEIGHBOUR = 7  # whose distance scales a client's affinities
+_NEIGHBOUR = 7  # at most, whose distance scales a client's affinities
 _NEGLIGIBLE = 1e-6  # of the largest variance; float32 distances know nothing below it
 
 
@@ -90,10 +90,11 @@ def scatter(distance: Floats, label: NDArray[np.int64]) -> float:
 def eigengap(distance: Floats, most: int) -> int:
     """The largest gap between neighbouring eigenvalues of the normalised Laplacian (von Luxburg,
     Statistics and Computing 2007) of affinities exp(-d(i, j)^2 / (s_i s_j)), s_i the distance to
-    the seventh neighbour (Zelnik-Manor, Perona, NIPS 2004), or to the last one of fewer.
+    a near neighbour: the seventh (Zelnik-Manor, Perona, NIPS 2004, of hundreds of points), or,
+    where `most` groups of so many clients have fewer, the last one of such a group.
     """
     size = len(distance)
-    scale = np.sort(distance, 1)[:, min(_NEIGHBOUR, size - 1)]
+    scale = np.sort(distance, 1)[:, min(_NEIGHBOUR, max(1, size // most - 1), size - 1)]
     affinity = np.exp(-np.square(distance) / np.maximum(np.outer(scale, scale), 1e-300))
     np.fill_diagonal(affinity, 0)
     root = 1 / np.sqrt(np.maximum(affinity.sum(1), 1e-300))

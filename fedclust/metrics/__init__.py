@@ -102,7 +102,8 @@ METRICS: dict[str, Meaning] = {
         "clients of the smallest cluster that has any", "clients", "neither"
     ),
     "churn": Meaning(
-        "clients whose label changed since the evaluation before / clients served at both",
+        "clients that changed their cluster since the evaluation before / clients served at both, "
+        "under the best one-to-one match of clusters",
         "fraction",
         "lower",
     ),

@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedclust.core.federation import concept_shares
 from fedclust.core.types import Evaluation, Round
@@ -102,6 +103,14 @@ def _matched(table: NDArray[np.int64]) -> float:
 
     rows, columns = linear_sum_assignment(table, maximize=True)
     return float(table[rows, columns].sum())
+
+
+def churn(before: Tensor, label: Tensor) -> float:
+    """The share of clients that moved between two clusterings [C] int64, whatever their numbers:
+    those that are wrong under the best one-to-one match of clusters before and after.
+    """
+    table = contingency(label.cpu().numpy(), before.cpu().numpy())
+    return 1 - _matched(table) / len(label)
 
 
 def apart(evaluation: Evaluation, rnd: Round) -> dict[str, float]:

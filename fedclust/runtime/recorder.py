@@ -33,7 +33,7 @@ from fedclust.metrics.accuracy import accuracy, validation_accuracy
 from fedclust.metrics.after_change import AfterChange
 from fedclust.metrics.judged import Judged, judged, meanings, pictures_of
 from fedclust.metrics.meanings import NAME, write_meanings
-from fedclust.metrics.recovery import apart, recovery, share_error, sizes
+from fedclust.metrics.recovery import apart, churn, recovery, share_error, sizes
 from fedclust.metrics.score_pictures import PICTURES
 from fedclust.metrics.scores import Measure
 from fedclust.metrics.summary import write_summary
@@ -372,7 +372,7 @@ class Recorder:
         both = (before >= 0) & (label >= 0)
         if not bool(both.any()):
             return {}
-        return {"churn": float((before != label)[both].double().mean())}
+        return {"churn": churn(before[both], label[both])}
 
 
 def _on_host(rnd: Round, evaluation: Evaluation) -> tuple[Round, Evaluation]:

@@ -64,12 +64,21 @@ def test_two_blocks_have_two_eigenvalues_of_0() -> None:
     block = np.arange(6) // 3
     distance = np.where(block[:, None] == block, 1.0, 1e3)
     np.fill_diagonal(distance, 0)
-    assert eigengap(distance, 5) == 1  # scaled by the last of five neighbours, which is far
+    assert eigengap(distance, 5) == 2
     many = np.arange(20) // 10
     distance = np.where(many[:, None] == many, 1.0, 1e3)
     np.fill_diagonal(distance, 0)
     assert eigengap(distance, 5) == 2
     assert eigengap(1 - np.eye(20), 5) == 1
+
+
+@pytest.mark.parametrize("groups", [2, 3, 5, 10])
+@pytest.mark.parametrize("size", [2, 3, 5, 7, 8, 12])
+def test_an_eigengap_sees_small_groups(groups: int, size: int) -> None:
+    block = np.arange(groups * size) // size
+    distance = np.where(block[:, None] == block, 0.01, 1.0)
+    np.fill_diagonal(distance, 0)
+    assert eigengap(distance, min(10, groups * size - 1)) == groups
 
 
 def test_pairs_together_in_both_of_those_in_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from planted import (
 )
 from torch import Tensor
 
-from fedclust.algorithms.feroma import share_by
+from fedclust.algorithms.feroma import Feroma, share_by
 from fedclust.algorithms.parts.profiles import fitted, nearest, placed, random_halves, unlabelled
 from fedclust.core.types import Federation, Split
 from fedclust.engines.loop import LoopEngine
@@ -218,3 +219,11 @@ def test_wrong_values_name_their_key_before_the_first_round() -> None:
     method: Any = configured("feroma")
     assert "nobody gets a mix" in method.remark(6)
     assert method.remark(7) == ""
+
+
+@pytest.mark.parametrize(("memory", "kept"), [(1, [1]), (2, [1, 3]), (9, [0, 1, 3])])
+def test_models_of_so_many_rounds_are_sources(memory: int, kept: list[int]) -> None:
+    """Trained in round 1, 4, never and 3, seen after round 4."""
+    state: Any = SimpleNamespace(trained=torch.tensor([1, 4, -1, 3]))
+    method: Any = SimpleNamespace(memory=memory)
+    assert Feroma._sources(method, state).tolist() == kept

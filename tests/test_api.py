@@ -294,7 +294,7 @@ def test_what_is_no_path_is_told(given: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "one"),
     [
-        ("rounds=1,2", "; rounds=[1,2] is one list, and rounds='1,2' one text"),
+        ("rounds=1,2", "; rounds=[1,2] is one list, and 'rounds=\"1,2\"' one text"),
         ("rounds=range(1,3)", ""),
     ],
 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import subprocess
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -16,7 +20,8 @@ import fedclust
 from fedclust.config.schema import check_sampling
 from fedclust.datasets.csv import Csv
 from fedclust.datasets.npz import Npz
-from fedclust.helpers.errors import UserError, typed
+from fedclust.helpers.errors import ConfigError, UserError, can_be_key, typed
+from fedclust.launch.arguments import as_typed
 from fedclust.launch.compose import compose
 
 # of a message, what stands before a value that is typed: group=, key.of.a.part=, +tags.…=
@@ -36,7 +41,9 @@ def overrides(message: str) -> list[tuple[str, Any]]:
     for found in _KEY.finditer(message):
         rest = message[found.start() :]
         quote = rest[0] if rest[0] in "'\"" else ""
-        end = re.search(rf"{quote}(?=[ ,;:)]|$)" if quote else r"(?=[ ,;:)]|$)", rest[1:])
+        plain = r"(?:\[[^]\s]*\]|[^\s,;:)])*"  # in which a list has commas
+        closed = rf"{quote}(?=[ ,;:)]|$)"
+        end = re.search(closed, rest[1:]) if quote else re.match(plain, rest[1:])
         assert end is not None, rest
         words.append(rest[: 1 + end.end()])
     read = [OverridesParser.create().parse_override(one) for one in through_bash(*words)]
@@ -91,6 +98,84 @@ def test_columns_that_are_left_out_can_be_pasted(tmp_path: Path) -> None:
     text = "Unnamed: 0,my column,y\n" + ROWS  # the first numbers the rows
     (kept,) = (one for one in _table(tmp_path, text).remarks if "dataset.exclude=" in one)
     assert overrides(kept[kept.index("is no input") :]) == [("dataset.exclude", [])]
+
+
+ODD = ("my id", "it's id", 'a"b id', "x;y id", "$HOME id", "a,b id", "50% {z} [id]/id", "größe id")
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_hints_that_show_a_column_are_read_by_bash_whatever_it_is_called(
+    name: str, tmp_path: Path
+) -> None:
+    rows = pd.DataFrame({name: np.arange(80) // 4, "x": np.arange(80) * 7 % 31 + 0.5})
+    rows["y"] = rows["x"] > 15
+    remarks = " | ".join(_frame(tmp_path, rows).remarks)
+    assert ("dataset.unit", name) in overrides(remarks)
+    assert ("dataset.exclude", ["x"]) in overrides(remarks)  # which tells the classes apart
+    counted = rows.assign(**{name: np.arange(80) + 3})
+    remarks = " | ".join(_frame(tmp_path, counted, exclude=["x"]).remarks)
+    assert ("dataset.exclude", ["x", name]) in overrides(remarks)
+    words = rows.assign(**{name: ["3+", "1", "2", "0"] * 20})
+    with pytest.raises(UserError) as told:
+        _frame(tmp_path, words)
+    said = str(told.value)
+    value = {name: "onehot"}
+    if can_be_key(name):
+        assert overrides(said)[0] == ("dataset.categories", value)
+    else:  # no override can spell it
+        assert (
+            f"in a config file dataset.categories: {json.dumps(value, ensure_ascii=False)}" in said
+        )
+        with pytest.raises(ConfigError, match="in a config file alone"):
+            fedclust.run({"dataset.categories": value})
+    assert _frame(tmp_path, words, categories=value).names.features[0] == f"{name}=0"
+
+
+@pytest.mark.parametrize("name", [one for one in (*ODD, "a:b", "my, id", "a=b") if can_be_key(one)])
+def test_a_mapping_of_python_means_what_it_says(name: str) -> None:
+    (text,) = as_typed([{"dataset.categories": {name: "onehot"}}], {}, many=False)
+    assert OverridesParser.create().parse_override(text).value() == {name: "onehot"}
+
+
+def _frame(folder: Path, rows: pd.DataFrame, **more: Any) -> Any:
+    rows.to_csv(folder / "t.csv", index=False)
+    return Csv(path=str(folder / "t.csv"), label="y", **more).load()
+
+
+@pytest.mark.parametrize(
+    ("typed_in", "meant"),
+    [
+        ("rounds=1,2", [("rounds", [1, 2]), ("rounds", "1,2")]),
+        ("name=x;y", [("name", "x;y")]),
+        ("name='a b", [("name", "a b")]),
+        ('name=a"$b', [("name", "a$b")]),
+        ("name=größe\\", [("name", "größe\\")]),
+    ],
+)
+def test_what_is_shown_of_a_value_that_cannot_be_read_can_be(
+    typed_in: str, meant: list[tuple[str, Any]]
+) -> None:
+    with pytest.raises(UserError) as told:
+        fedclust.run(typed_in)
+    found = overrides(str(told.value).partition("; " if "," in typed_in else ": ")[2])
+    assert found[: len(meant)] == meant
+
+
+def test_no_message_shows_a_column_as_it_is() -> None:
+    """Where a key of columns stands before what is filled in, `typed` has to write both."""
+    names = "unit|exclude|features|label|client|group|time|value|split|image|path|categories|fill"
+    bare = re.compile(rf"(?:dataset\.(?:{names}|separator|decimal)|scores|frozen)=['\"\[{{]*$")
+    found = []
+    for file in sorted(Path(fedclust.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            parts = node.values if isinstance(node, ast.JoinedStr) else []
+            found += [
+                f"{file.name}:{one.lineno}"
+                for one, after in pairwise(parts)
+                if isinstance(one, ast.Constant) and isinstance(after, ast.FormattedValue)
+                if bare.search(str(one.value))
+            ]
+    assert found == []
 
 
 def test_hints_of_npz_lead_on(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from fedclust.runtime.run import run
 from fedclust.runtime.trained import Trained
 
 NETWORKS = """
+import torch
 from torch import nn
 
 
@@ -35,6 +36,22 @@ def plain(in_shape, num_classes):
     return nn.Sequential(
         nn.Linear(in_shape[0], 6), nn.Tanh(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, num_classes)
     )
+
+
+class Looked(nn.Module):
+    def __init__(self, features, num_classes):
+        super().__init__()
+        self.wards, self.units = nn.Embedding(3, 4), nn.Embedding(4, 2)
+        self.last = nn.Linear(features + 4, num_classes)
+
+    def forward(self, x):
+        ids = x[:, 3:5].long()
+        parts = [self.wards(ids[:, 0]), self.units(ids[:, 1]), x[:, :3], x[:, 5:]]
+        return self.last(torch.cat(parts, 1))
+
+
+def looked(in_shape, num_classes):
+    return Looked(in_shape[0], num_classes)
 """
 MODELS: Mapping[str, Mapping[str, Any]] = {
     "linear": {},
@@ -121,6 +138,27 @@ def test_raw_rows_give_the_predictions_of_the_job(
     run(build(config, tmp_path / "mine"), folder, Silent())
     said = pd.read_parquet(folder.path / "predictions" / "seed=0.parquet")
     check_same(said, table, Trained(folder.path, config, 0, tmp_path / "mine"))
+
+
+@pytest.mark.parametrize("normalise", ["mean_std", "client"])
+def test_a_network_looks_up_the_codes_of_a_table(tmp_path: Path, normalise: str) -> None:
+    table = patients()
+    table.insert(6, "unit", np.array([10.0, 20, 35, np.nan])[np.arange(ROWS) // 5 % 4])
+    table.loc[0, "unit"] = 70  # words and codes, of which the last is rare
+    table.to_csv("own.csv", index=False)
+    coded = ("dataset.categories={ward: ids, unit: ids}", f"dataset.normalise={normalise}")
+    config = with_algorithm("ifca", *TABLE, *coded) | {"model": {"_target_": "networks.looked"}}
+    folder = RunFolder(tmp_path / "out", config)
+    run(build(config, tmp_path / "mine"), folder, Silent())
+    said = pd.read_parquet(folder.path / "predictions" / "seed=0.parquet")
+    trained = Trained(folder.path, config, 0, tmp_path / "mine")
+    check_same(said, table, trained)
+    about = json.loads((folder.path / "inputs" / "seed=0.json").read_text())
+    assert about["features"][3:5] == ["ward", "unit"]
+    words = {one["name"]: one["words"] for one in about["columns"] if one["kind"] == "ids"}
+    assert words == {"ward": ["a", "b", "c"], "unit": ["10", "20", "35", "70"]}
+    assert about["fill"][3] == 2
+    assert about["fill"][4] in (0, 1, 2)  # one of them, and no mean
 
 
 @pytest.mark.parametrize("norm", ["local", "fedbn", "recalibrate"])

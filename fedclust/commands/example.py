@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedclust.config.tree import EXAMPLES
-from fedclust.helpers.errors import ConfigError, did_you_mean, require
+from fedclust.helpers.errors import ConfigError, did_you_mean, pasted, require
 
 
 def command(arguments: Sequence[str]) -> None:
@@ -32,4 +32,4 @@ def command(arguments: Sequence[str]) -> None:
             copy.write_bytes(file.read_bytes())
     choice = next((folder / "algorithm").glob("*.yaml")).stem
     print(f"{folder}: see {folder / 'README.md'}; run it with")
-    print(f"  fedclust run --config-dir {folder} algorithm={choice}")
+    print(f"  fedclust run --config-dir {pasted(str(folder))} algorithm={choice}")

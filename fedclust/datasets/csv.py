@@ -70,8 +70,9 @@ class Csv:
             clients (of the client's own with normalise=client);
             indicator takes the mean and adds a feature that says where there was none. None
             refuses gaps.
-        categories: onehot (a feature for each word) or ordinal (their numbers in sorted order, or
-            in the order that parquet knows); a word that no training row has is unknown. A mapping
+        categories: onehot (a feature for each word), ordinal (their numbers in sorted order, or
+            in the order that parquet knows) or ids (these numbers, 0, 1, …, which are not scaled,
+            for a network that looks them up); a word that no training row has is unknown. A mapping
             says so of columns by name, also of such with whole numbers, and under * of all other
             words; a list is the order of a column's words. None refuses words.
         unlabelled: drop leaves out rows without a value of the label, refuse refuses them.

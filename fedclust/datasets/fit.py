@@ -28,8 +28,9 @@ class Fit:
             client's own training rows, where any of them has a value.
         coded: [F] bool, features of categories; a value that no training row has is a gap.
         names: of the features, for messages; may be empty.
-        flags: [F] bool, features that stay 0 and 1: scaled, a rare one would reach as many standard
-            deviations as make every rate too large.
+        flags: [F] bool, features that stay as they are: 0 and 1, of which a rare one, scaled, would
+            reach as many standard deviations as make every rate too large; and ids, of categories,
+            where the most frequent one fills gaps.
     """
 
     word: str
@@ -116,12 +117,15 @@ class Fit:
         """What `filled` reads, by the values of features x [N, F] in `rows`."""
         places = range(x.shape[1])
         coded = [p for p in places if self.coded is not None and bool(self.coded[p])]
-        needed = [p in coded or self.fill is not None for p in places]
+        flags = [] if self.flags is None else self.flags.nonzero().flatten().tolist()
+        # between two ids there is none
+        of_codes = {p: "most_frequent" if p in flags else self.fill or "mean" for p in coded}
+        fills = [of_codes.get(p, self.fill) for p in places]
 
         def typical(values: npt.NDArray[np.float32]) -> list[float | None]:
             known = [column[~np.isnan(column)] for column in values.T]
-            each = zip(known, needed, strict=True)
-            return [_typical(one, self.fill) if one.size and used else None for one, used in each]
+            each = zip(known, fills, strict=True)
+            return [_typical(one, how) if one.size and how else None for one, how in each]
 
         learnt = x[rows.numpy()]
         seen = {str(p): np.unique(learnt[:, p][~np.isnan(learnt[:, p])]).tolist() for p in coded}

@@ -23,7 +23,7 @@ from fedclust.helpers.errors import DataError, counted, require, typed
 from fedclust.helpers.ranges import MOST, Range
 
 Fill = Literal["median", "mean", "most_frequent", "indicator"]
-Coding = Literal["onehot", "ordinal"]
+Coding = Literal["onehot", "ordinal", "ids"]
 Word = str | Annotated[float, Range(-MOST, MOST)]
 # of all columns of words, or by the name of a column; a list is the order of its words
 Categories = Coding | Mapping[str, Coding | Sequence[Word]]
@@ -34,6 +34,7 @@ _FEW = 10  # numbers with a sign that may be categories, as doses of 5 mg and 10
 _REST = "*"  # stands for the columns of words that dataset.categories does not name
 _NUMBERS = (int, float, np.integer, np.floating)
 _SHOWN = 5  # words of an order that a message shows
+_CLASSES = 4  # numbers with holes between them, of more of which they may be a scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,13 +77,14 @@ class Read:
 
     Attributes:
         name: of the column.
-        kind: number; onehot, a feature for each word; ordinal, the number of its word.
+        kind: number; onehot, a feature for each word; ordinal, the number of its word; ids, the
+            same for a network that looks it up.
         words: that it may hold, in order.
         indicator: whether a feature says where there was no value.
     """
 
     name: str
-    kind: Literal["number", "onehot", "ordinal"]
+    kind: Literal["number", "onehot", "ordinal", "ids"]
     words: tuple[str, ...] = ()
     indicator: bool = False
 
@@ -96,7 +98,7 @@ class Inputs:
         names: of the features.
         coded: [F] bool, of categories: a value that no training row has is unknown.
         flags: [F] bool, whether something holds, as 0 or 1: a word of a column, or that it has a
-            gap. They are not scaled.
+            gap; and ids. They are not scaled.
         columns: how each column became some of them.
     """
 
@@ -128,7 +130,13 @@ def read_targets(
         require(len(names) == 1, "dataset.label", columns, allowed)
         y, known = table.classes(names[0])
         if all(map(_is_number, known)):
-            tell_of_gaps(table, names[0], np.array(known, dtype=np.float64)[y.numpy()], "the label")
+            numbers = np.array(known, dtype=np.float64)
+            tell_of_gaps(table, names[0], numbers[y.numpy()], "the label")
+            if len(known) > _CLASSES and numbers.max() - numbers.min() >= len(known):
+                table.remarks.append(
+                    f"{table.what}: the {len(known)} numbers of column {names[0]}, {few(known)}, "
+                    "are taken as classes without an order; task=regression predicts numbers"
+                )
         return y, known
     require(len(names) > 0, "dataset.label", columns, "at least one column")
     read = [Column(name, table.values("dataset.label", name)) for name in dict.fromkeys(names)]
@@ -145,6 +153,14 @@ def read_targets(
             )
     for one in read:
         tell_of_gaps(table, one.name, one.number, "a target")
+    events = [one.name for one in read if set(one.number.tolist()) == {0, 1}]
+    times = [one.name for one in read if one.name not in events and one.number.min() >= 0]
+    if targets == "numbers" and len(events) == len(times) == 1 and len(read) == 2:
+        table.remarks.append(
+            f"{table.what}: targets {times[0]} and {events[0]}, which is 0 or 1, are predicted as "
+            "two numbers; if they are a time and whether something happened by then, nothing here "
+            "knows of censoring"
+        )
     y = torch.from_numpy(np.stack([one.number for one in read], axis=1))
     return y.to(torch.float64 if targets == "numbers" else torch.uint8), tuple(names)
 
@@ -223,12 +239,12 @@ def read_inputs(
 
 def features_of(columns: Sequence[tuple[Column, Read]]) -> Inputs:
     """The features that columns become."""
-    parts = [(column, *part) for column, how in columns for part in column.parts(how)]
+    parts = [part for column, how in columns for part in column.parts(how)]
     return Inputs(
-        np.stack([values for _, _, values, _ in parts], axis=1),
-        tuple(name for _, name, _, _ in parts),
-        np.array([coded for _, _, _, coded in parts]),
-        np.array([name != column.name for column, name, _, _ in parts]),
+        np.stack([values for _, values, _, _ in parts], axis=1),
+        tuple(name for name, _, _, _ in parts),
+        np.array([coded for _, _, coded, _ in parts]),
+        np.array([flag for _, _, _, flag in parts]),
         tuple(how for _, how in columns),
     )
 
@@ -245,7 +261,7 @@ class Column:
         is_words: whether most of what is there are words, or it is to be read as words.
         is_mixed: whether it holds words and numbers.
         is_timed, is_dates: whether it holds times, or words that look like dates.
-        coding: how its words become numbers: onehot, ordinal or their order; None is not said.
+        coding: how its words become numbers: onehot, ordinal, ids or their order; None is not said.
         is_named: whether `coding` was given for this column.
     """
 
@@ -321,23 +337,27 @@ class Column:
     def how(self, wanted: Wanted) -> Read:
         """How the column becomes features, by its own values and what a config says."""
         words = tuple(self.known) if self.is_words else ()
-        kind: Literal["number", "onehot", "ordinal"] = "number"
+        kind: Literal["number", "onehot", "ordinal", "ids"] = "number"
         if self.is_words:
             kind = "onehot" if self.coding == "onehot" else "ordinal"
+            kind = "ids" if self.coding == "ids" else kind
         return Read(self.name, kind, words, wanted.fill == "indicator" and bool(self.gaps.any()))
 
-    def parts(self, how: Read) -> Iterator[tuple[str, npt.NDArray[np.float64], bool]]:
-        """Features that the column becomes: name, values, and whether it is of categories."""
+    def parts(self, how: Read) -> Iterator[tuple[str, npt.NDArray[np.float64], bool, bool]]:
+        """Features that the column becomes: name, values, whether it is of categories, and whether
+        it stays as it is.
+        """
         if how.kind == "onehot":
             for word in how.words:
-                yield f"{self.name}={word}", (self.words == word).astype(np.float64), True
-        elif how.kind == "ordinal":
-            code = {word: float(place) for place, word in enumerate(how.words)}
-            yield self.name, np.array([code.get(word, np.nan) for word in self.words]), True
+                yield f"{self.name}={word}", (self.words == word).astype(np.float64), True, True
+        elif how.kind == "number":
+            yield self.name, self.number, False, False
         else:
-            yield self.name, self.number, False
+            code = {word: float(place) for place, word in enumerate(how.words)}
+            values = np.array([code.get(word, np.nan) for word in self.words])
+            yield self.name, values, True, how.kind == "ids"
         if how.indicator:
-            yield f"{self.name} is missing", self.gaps.astype(np.float64), False
+            yield f"{self.name} is missing", self.gaps.astype(np.float64), False, True
 
 
 def _check(table: Columns, columns: Sequence[Column], wanted: Wanted) -> None:

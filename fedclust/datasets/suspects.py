@@ -185,7 +185,7 @@ def tell_of_units(
         key = whose[there] * len(known) + codes[there]  # of a client
         tested = tests.numpy()[there]
         both = np.intersect1d(key[tested], key[~tested])
-        cure = f"dataset.unit={name} keeps them together"
+        cure = f"{typed('dataset.unit', name)} keeps them together"
         said = "are in training and test of one client"
         if allowed == "cut":
             both = np.flatnonzero(np.bincount(key) > 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import json
 import re
 import shlex
 import signal
@@ -14,7 +15,8 @@ from pathlib import Path
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")  # texts that an override needs no quotes for
 _READ = ("null", "true", "false", "nan", "inf")  # those that it reads as something else
 _SHELL = re.compile(r"[A-Za-z0-9_@%+=:,./\[\]-]+")  # what a shell leaves alone
-_KEY = re.compile(r"[^A-Za-z0-9_/+.$%*@?|-]")  # letters of a mapping's key that are escaped
+_KEY = re.compile(r"[\\()\[\]{}:=, \t]")  # letters of a mapping's key that are escaped
+_NO_KEY = re.compile(r"[^A-Za-z0-9_/+.$%*@?|-]")  # no override can spell the others
 
 
 class UserError(ValueError):
@@ -149,15 +151,23 @@ def require(condition: bool, key: str, got: object, allowed: str) -> None:
 
 
 def typed(key: str, value: object) -> str:
-    """An override as a shell takes it, as in `'dataset.separator=";"'`."""
-    text = f"{key}={_spelt(value)}"
+    """An override as a shell takes it, as in `'dataset.separator=";"'`; of a mapping that none can
+    spell, what a config file holds.
+    """
+    if isinstance(value, Mapping) and not all(can_be_key(str(one)) for one in value):
+        return f"in a config file {key}: {json.dumps(dict(value), ensure_ascii=False)}"
+    return pasted(f"{key}={_spelt(value)}")
+
+
+def pasted(text: str) -> str:
+    """A word as a shell takes it, such as an override that is spelt already."""
     return text if _SHELL.fullmatch(text) else shlex.quote(text)
 
 
 def _spelt(value: object) -> str:
     """A value as an override spells it."""
     if isinstance(value, Mapping):
-        each = (f"{_KEY.sub(_escaped, str(name))}: {_spelt(one)}" for name, one in value.items())
+        each = (f"{key_text(str(name))}: {_spelt(one)}" for name, one in value.items())
         return f"{{{', '.join(each)}}}"
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_spelt, value))}]"
@@ -171,8 +181,14 @@ def _spelt(value: object) -> str:
     return '"' + re.sub(r"(\\+)$", r"\1\1", inner) + '"'
 
 
-def _escaped(letter: re.Match[str]) -> str:
-    return f"\\{letter[0]}"
+def can_be_key(name: str) -> bool:
+    """Whether an override can spell the key of a mapping: Hydra takes no quotes around it."""
+    return bool(name) and not _NO_KEY.search(_KEY.sub("", name))
+
+
+def key_text(name: str) -> str:
+    """The key of a mapping as an override spells it."""
+    return _KEY.sub(lambda letter: f"\\{letter[0]}", name)
 
 
 def closest(word: str, known: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from fedclust.helpers.errors import ConfigError
+from fedclust.helpers.errors import ConfigError, can_be_key, key_text, require
 
 
 def is_list(value: Any) -> bool:
@@ -32,7 +32,10 @@ def value_text(key: str, value: Any) -> str:
     if isinstance(value, str | Path):
         return _text(str(value))
     if isinstance(value, Mapping):
-        inside = (f"{_text(str(name))}: {value_text(key, one)}" for name, one in value.items())
+        for name, one in value.items():
+            allowed = "in a config file alone, as no override can spell this key of a mapping"
+            require(can_be_key(str(name)), f"{key}.{name}", one, allowed)
+        inside = (f"{key_text(str(name))}: {value_text(key, one)}" for name, one in value.items())
         return "{" + ", ".join(inside) + "}"
     if is_list(value):
         return "[" + ", ".join(value_text(key, one) for one in value) + "]"

@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedclust.config.schema import SCHEMA, allowed
 from fedclust.config.tree import groups
-from fedclust.helpers.errors import closest, did_you_mean
+from fedclust.helpers.errors import closest, did_you_mean, pasted, typed
 from fedclust.helpers.extras import install
 from fedclust.launch.arguments import user_dir, without_user_dir
 from fedclust.launch.compose import compose_or_none, names_of, node_at
@@ -68,7 +68,8 @@ def explained(error: Exception, arguments: Sequence[str], sweep: str = "`fedclus
             return words
     if several := _SEVERAL.search(line):
         key, values, in_row = several.groups()
-        one = f"; {key}=[{values}] is one list, and {key}='{values}' one text" if in_row else ""
+        ways = pasted(f"{key}=[{values}]"), typed(key, values)
+        one = f"; {ways[0]} is one list, and {ways[1]} one text" if in_row else ""
         return f"{key}={values} is not allowed: {sweep} runs a job for every value{one}"
     if key := _NO_KEY.search(line):
         return f"there is no key {key[1]}; {_meant_key(key[1], arguments)}"
@@ -111,9 +112,8 @@ def _unquoted(line: str, arguments: Sequence[str]) -> str:
         key, equals, value = text.partition("=")
         if equals and not _is_read(text):
             plain = value.replace("'", "").replace('"', "")
-            quoted = f'{key}="{plain}"'
-            remedy = f"quote the value, as in '{quoted}'"
-            if not _is_read(quoted):
+            remedy = f"write {typed(key, plain)}"
+            if not _is_read(f"{key}=1"):
                 remedy = "a key has letters from a to z, digits, -, _ and dots"
             return f"{text} cannot be read: {remedy}"
     return ""

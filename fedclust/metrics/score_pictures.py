@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.metrics.scores import Floats, Numbers, calibration, flags_of
+from fedclust.metrics.scores import Floats, Numbers, binned, calibration, flags_of
 
 GRID = np.linspace(0, 1, 101)  # of false positive rates
 _MOST = 1000  # points of a cloud
@@ -34,6 +34,13 @@ def roc(targets: Numbers, predictions: Floats) -> Floats:
     return np.mean(curves, axis=0) if curves else np.full(len(GRID), np.nan)
 
 
+def reliability(targets: Numbers, predictions: Floats) -> Floats:
+    """`calibration`, but of two classes the probability of the second, from 0 to 1."""
+    if targets.ndim == 1 and predictions.shape[1] == 2:
+        return binned(predictions[:, 1], targets == 1)
+    return calibration(targets, predictions)
+
+
 def residuals(targets: Numbers, predictions: Floats) -> Floats:
     """Targets and predictions of at most 1000 examples, [2, n]: every so-manieth by its target; of
     several targets the first.
@@ -45,6 +52,6 @@ def residuals(targets: Numbers, predictions: Floats) -> Floats:
 PICTURES: Mapping[str, Callable[[Numbers, Floats], NDArray[np.generic]]] = {
     "confusion": confusion,
     "roc": roc,
-    "calibration": calibration,
+    "calibration": reliability,
     "residuals": residuals,
 }

@@ -123,9 +123,14 @@ def calibration(targets: Numbers, predictions: Floats) -> Floats:
     [3, BINS]. Classes: the probability of the predicted one; labels: that of each.
     """
     if targets.ndim == 2:
-        sure, right = predictions.ravel(), targets.ravel() > 0
-    else:
-        sure, right = predictions.max(1), predictions.argmax(1) == targets
+        return binned(predictions.ravel(), targets.ravel() > 0)
+    return binned(predictions.max(1), predictions.argmax(1) == targets)
+
+
+def binned(sure: Floats, right: NDArray[np.bool_]) -> Floats:
+    """Of every bin of probabilities [n] their number, their sum, and how many came true,
+    [3, BINS].
+    """
     place = (np.ceil(sure * BINS).astype(int) - 1).clip(0, BINS - 1)
     return np.stack([np.bincount(place, of, BINS) for of in (np.ones(len(sure)), sure, right)])
 

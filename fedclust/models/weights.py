@@ -32,8 +32,13 @@ _KINDS = {  # of a safetensors file
     **{"U8": torch.uint8, "BOOL": torch.bool},
 }
 _HEADER = 8  # bytes that say how long a safetensors header is
-# as PyTorch's hub names files by their digest, resnet18-f37072fd.pth; eight digits are a date
-_NAMED = re.compile(r"-(?!\d{8}\.)([0-9a-f]{8})\.\w+$")
+# as PyTorch's hub names files by their digest, resnet18-f37072fd.pth; behind other names a date or
+# a commit looks the same
+_HUB = (
+    "alexnet|convnext|deeplab|densenet|efficientnet|fcn|googlenet|inception|maxvit|mnasnet|mobilenet"
+    "|regnet|resnet|resnext|shufflenet|squeezenet|swin|vgg|vit|wide_resnet"
+)
+_NAMED = re.compile(f"(?:^|/)(?:{_HUB})" + r"[^/]*-(?!\d{8}\.)([0-9a-f]{8})\.\w+$")
 _SHOWN = 3  # names in a message
 
 

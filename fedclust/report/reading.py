@@ -32,6 +32,11 @@ _COLUMNS = {
 _BELOW = (".hydra", "arrays", "checkpoints", "clients", "report", "trials")
 _NAMED = 4  # jobs of earlier sweeps
 _KIND: dict[type, str] = {dict: "mapping", list: "list"}
+# what a report looks into of a config
+_KINDS = (
+    *((key, dict) for key in ("choices", "scale", "report", "tags", "partition")),
+    *((key, list) for key in ("overrides", "scores")),
+)
 
 
 def read_runs(folder: Path) -> list[Run]:
@@ -154,7 +159,7 @@ def read_run(folder: Path) -> Run:
         raise unreadable(path, error, "run the job again") from error
     if not isinstance(config, dict):
         raise unreadable(path, "not a mapping", "run the job again")
-    for key, kind in (("choices", dict), ("scale", dict), ("report", dict), ("overrides", list)):
+    for key, kind in _KINDS:
         if not isinstance(config.get(key) or kind(), kind):
             raise unreadable(path, f"{key} is no {_KIND[kind]}", "run the job again")
     read_meanings(folder)
@@ -206,7 +211,12 @@ def _read_status(folder: Path) -> Mapping[str, Any]:
     except (OSError, ValueError):
         status = None
     seeds = (status.get("seeds") or {}) if isinstance(status, dict) else None
-    if not isinstance(seeds, dict) or not all(str(seed).isdecimal() for seed in seeds):
+    remarks = status.get("remarks") or [] if isinstance(status, dict) else None
+    if (
+        not isinstance(remarks, list)
+        or not isinstance(seeds, dict)
+        or not all(str(seed).isdecimal() for seed in seeds)
+    ):
         return {"state": "unknown: status.json cannot be read"}
     return dict(_printable(status))
 

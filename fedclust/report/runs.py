@@ -158,7 +158,7 @@ class Run:
         try:
             content: dict[str, Any] = json.loads(harmless(path).read_text(encoding="utf-8"))
             _check_federation(content)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise unreadable(path, error, "delete it and report again") from error
         return content
 
@@ -261,6 +261,8 @@ def _check_federation(content: Mapping[str, Any]) -> None:
             sum(float(seed[split][name]) for name in ("total", "mean", "std", "min", "max"))
         if "classes" in seed:
             sum(float(seed["classes"][name]) for name in ("mean", "min", "max"))
+        sum(float(seed.get(name, 0)) for name in ("repeated", "trained_and_tested"))
+        sum(map(float, seed.get("trivial", {}).values()))
         if "label_skew" in seed:
             float(seed["label_skew"])
             [sum(map(float, seed[split]["quartiles"])) for split in ("train", "test")]

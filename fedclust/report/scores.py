@@ -202,7 +202,7 @@ def _calibration(axes: Axes, bins: NDArray[np.float64]) -> None:
     axes.plot(sure / count, right / count, linewidth=1)
     axes.scatter(sure / count, right / count, s=4 + 60 * count / count.sum())
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
-    axes.set(xlabel="confidence", ylabel="share that is true")
+    axes.set(xlabel="predicted probability", ylabel="share that is true")
 
 
 def _residuals(axes: Axes, pairs: NDArray[np.float64]) -> None:
@@ -227,7 +227,8 @@ _PICTURES = {
     ),
     "calibration": (
         "Calibration: the share that is true against the probability it was given, in 15 bins of "
-        "it; area: examples. All seeds.",
+        "it: of two classes that of the second, of more that of the predicted class, of labels "
+        "that of each; area: examples. All seeds.",
         _calibration,
         _sum,
     ),

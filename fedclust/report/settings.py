@@ -109,7 +109,8 @@ def _command(folder: Path, arms: Sequence[Arm]) -> str:
     older: list[str] = []
     try:
         hydra = OmegaConf.create(read_config(folder / "multirun.yaml"))
-        given = [str(text) for text in OmegaConf.select(hydra, "hydra.overrides.task") or ()]
+        task = OmegaConf.select(hydra, "hydra.overrides.task")
+        given = [str(text) for text in task] if OmegaConf.is_list(task) else []
         many = ["-m"] if "experiment=" not in " ".join(given) else []
         sweep = read_sweep(folder)
         newest = {job.resolve() for job in sweep.jobs} if sweep else set()

@@ -40,12 +40,23 @@ def write_sweep(folder: Path, jobs: Sequence[tuple[int, str, str]]) -> None:
     atomic_write(folder / _FILE, json.dumps({"jobs": entries}, indent=1) + "\n")
 
 
+def _below(folder: Path, name: object) -> Path:
+    """A folder of a job.
+
+    Raises:
+        ValueError: there is none of this name in any file system.
+    """
+    if "\0" in str(name):
+        raise ValueError(name)
+    return folder / str(name)
+
+
 def read_sweep(folder: Path) -> Sweep | None:
     """The newest sweep of a folder, or None where it is not known."""
     try:
         entries = json.loads(harmless(folder / _FILE).read_text(encoding="utf-8"))["jobs"]
         return Sweep(
-            folder, {folder / str(entry["folder"]): str(entry["error"]) for entry in entries}
+            folder, {_below(folder, entry["folder"]): str(entry["error"]) for entry in entries}
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -27,7 +27,7 @@ from omegaconf import OmegaConf
 
 from fedclust.config.read import read_config
 from fedclust.config.schema import ENGINES, decides_alike, relevant, spelt_as
-from fedclust.helpers.errors import RunFolderError, counted
+from fedclust.helpers.errors import RunFolderError, counted, typed
 from fedclust.helpers.files import (
     Sealed,
     atomic_write,
@@ -499,7 +499,7 @@ def _not_asked(there: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     before = there.get("scores") or ()
     more = [score for score in now.get("scores") or () if score not in before]
     if more:
-        return f"scores=[{','.join(map(str, more))}]"
+        return typed("scores", more)
     every = now.get("score_every")
     return "" if every in (None, there.get("score_every")) else f"score_every={every}"
 

@@ -49,7 +49,7 @@ from fedclust.runtime.simulation import (
     models_per_client,
 )
 from fedclust.runtime.trained import inputs_of, write_inputs
-from fedclust.trackers import About, refusing_in_a_line
+from fedclust.trackers import About
 
 
 def run(job: Job, folder: RunFolder, progress: Progress, signals: Signals | None = None) -> None:
@@ -104,8 +104,7 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
         ranks.same(
             "the checkpoint it reads (is the results' folder on a shared file system?)", first
         )
-        with refusing_in_a_line(folder.config):
-            job.tracker.begin(About(folder=folder.path, config=folder.config, first=first))
+        job.tracker.begin(About(folder=folder.path, config=folder.config, first=first))
         progress.start(folder.path, first, job.rounds)
         if told := next(iter(job.federations.values())).names.told():
             progress.tell(" · ".join(told))

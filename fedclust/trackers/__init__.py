@@ -113,12 +113,44 @@ class Tracker(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class InALine:
+    """A tracker that refuses in one line, whenever its library does.
+
+    Attributes:
+        tracker: that of a config.
+        name: what the config calls it.
+    """
+
+    tracker: Tracker
+    name: str
+
+    def begin(self, about: About) -> None:
+        """See `Tracker`."""
+        with refusing_in_a_line(self.name):
+            self.tracker.begin(about)
+
+    def log(self, round: int, values: Mapping[int, Mapping[str, float]]) -> None:  # noqa: A002
+        """See `Tracker`."""
+        with refusing_in_a_line(self.name):
+            self.tracker.log(round, values)
+
+    def end(self, summary: Mapping[str, float], report: Callable[[], Path]) -> None:
+        """See `Tracker`; whoever calls it takes any error as a warning."""
+        self.tracker.end(summary, report)
+
+    def close(self) -> None:
+        """See `Tracker`."""
+        with refusing_in_a_line(self.name):
+            self.tracker.close()
+
+
 @contextmanager
-def refusing_in_a_line(config: Mapping[str, Any]) -> Iterator[None]:
+def refusing_in_a_line(name: str) -> Iterator[None]:
     """Turns what a tracker's library refuses, in whatever way, into one line.
 
     Args:
-        config: of the job.
+        name: of the tracker.
 
     Raises:
         ConfigError: what it said; a tracker's own is left as it is.
@@ -128,7 +160,6 @@ def refusing_in_a_line(config: Mapping[str, Any]) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        name = (config.get("choices") or {}).get("tracker", "")
         words = " ".join(str(error).split())
         raise ConfigError(
             f"tracker={name} does not take the job ({type(error).__name__}: {words}): change its "

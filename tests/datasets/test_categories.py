@@ -12,11 +12,13 @@ import pytest
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from fedclust.config.build import federate
 from fedclust.config.objects import Objects
 from fedclust.core.types import Dataset
 from fedclust.datasets.csv import Csv
 from fedclust.datasets.signs import sign_of
 from fedclust.helpers.errors import ConfigError, DataError, typed
+from fedclust.partitions.natural import Natural
 
 ROWS = 60
 RNG = np.random.default_rng(0)
@@ -66,6 +68,26 @@ def test_a_list_is_the_order_and_other_columns_have_a_coding_of_their_own(tmp_pa
         load(table, tmp_path, categories=how | {"pain": ["low", "medium"]})
     with pytest.raises(DataError, match=r"no column pein, which dataset.categories names"):
         load(table, tmp_path, categories={"pein": ORDER})
+
+
+@pytest.mark.parametrize("normalise", ["mean_std", "client"])
+def test_ids_stay_whole_numbers_from_0(tmp_path: Path, normalise: str) -> None:
+    cp = np.array([1, 3, 4, 7])[RNG.integers(0, 4, ROWS)].astype(object)
+    cp[:8] = None
+    table = PLAIN.assign(pain=PAIN, cp=cp, site=np.arange(ROWS) // 2 % 2)
+    how = {"pain": "ids", "cp": "ids"}
+    dataset = load(
+        *(table, tmp_path), categories=how, fill="mean", normalise=normalise, client="site"
+    )
+    seen = federate(dataset, Natural(), [0], torch.device("cpu"))[0].pool.x
+    for name, known in (("pain", 3), ("cp", 4)):
+        place = dataset.names.features.index(name)
+        raw = torch.cat([dataset.x_train, dataset.x_test])[:, place]
+        there = ~raw.isnan()
+        assert bool(there.all()) == (name == "pain")
+        assert torch.equal(seen[there, place], raw[there])
+        assert set(seen[:, place].tolist()) == {*range(known)}  # gaps have no mean of codes
+    assert float(seen[:, 0].mean()) == pytest.approx(0, abs=0.2)
 
 
 def test_words_in_sorted_order_are_told_and_an_ordered_column_of_parquet_keeps_its_own(
@@ -180,7 +202,10 @@ def test_a_hint_survives_a_shell_and_hydra(value: str) -> None:
             {"categories": "onehott"},
             "categories=onehott is not allowed: expected one of onehot, or",
         ),
-        ({"categories": {"a": "one"}}, "a mapping, each entry one of onehot, ordinal or a list"),
+        (
+            {"categories": {"a": "one"}},
+            "a mapping, each entry one of onehot, ordinal, ids or a list",
+        ),
         ({"label": None}, "label=null is not allowed: .*'dataset.label=\"null\"' is text"),
         ({"label": 2.5}, "label=2.5 is not allowed: .*'dataset.label=\"2.5\"' is text"),
         ({"features": True}, "features=True is not allowed: expected a list"),

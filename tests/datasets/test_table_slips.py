@@ -628,3 +628,26 @@ def test_words_that_alone_tell_the_classes_apart_are_named(tmp_path: Path) -> No
     assert "column made, an input, alone tells the classes apart; if the label was" in remark
     other = TABLE.assign(made=[f"w{i // 2}" for i in range(ROWS)])
     assert not load(other, tmp_path, categories="onehot").remarks
+
+
+def test_numbers_with_holes_are_told_as_classes(tmp_path: Path) -> None:
+    score = 2 * (TABLE.index.to_numpy() % 6)
+    (said,) = (one for one in load(TABLE.assign(label=score), tmp_path).remarks if "classes" in one)
+    assert "the 6 numbers of column label, 0, 2, 4" in said
+    assert "; task=regression predicts numbers" in said
+    for codes in (score // 2, score // 2 + 1, TABLE.index.to_numpy() % 2 * 3):  # as classes are
+        remarks = load(TABLE.assign(label=codes), tmp_path).remarks
+        assert not [one for one in remarks if "task=regression" in one]
+
+
+def test_a_time_and_its_event_are_told_as_two_numbers(tmp_path: Path) -> None:
+    rows = TABLE.assign(days=RNG.integers(1, 900, len(TABLE)), died=TABLE.index % 2)
+    rows.to_csv(tmp_path / "t.csv", index=False)
+
+    def told(*label: str) -> list[str]:
+        table = Csv(path=str(tmp_path / "t.csv"), client="who", label=label, exclude=["label"])
+        return [one for one in table.load("numbers").remarks if "censoring" in one]
+
+    (said,) = told("days", "died")
+    assert "targets days and died, which is 0 or 1, are predicted as two numbers" in said
+    assert told("days", "age") == told("days") == []

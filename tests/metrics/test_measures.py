@@ -16,7 +16,7 @@ from sklearn import metrics
 from fedclust.core.types import Predictions
 from fedclust.helpers.errors import ConfigError
 from fedclust.metrics.judged import judged
-from fedclust.metrics.score_pictures import calibration, confusion, residuals, roc
+from fedclust.metrics.score_pictures import calibration, confusion, reliability, residuals, roc
 from fedclust.metrics.scores import MEASURES, taken
 
 DRAW = np.random.default_rng(3)
@@ -111,6 +111,11 @@ def test_calibration_by_hand() -> None:
     bins = calibration(y, p)
     assert bins[:, 13].tolist() == pytest.approx([3, 2.7, 2])
     assert bins[:, 9].tolist() == pytest.approx([2, 1.22, 1])
+    drawn = reliability(y, p)  # of the second class: 0.1 comes true once of three times
+    assert drawn[:, 1].tolist() == pytest.approx([3, 0.3, 1])
+    assert drawn[:, 5].tolist() == pytest.approx([2, 0.78, 1])
+    three = np.concatenate([p, np.zeros((5, 1))], 1)
+    np.testing.assert_array_equal(reliability(y, three), calibration(y, three))
 
 
 def test_equal_predictions_share_their_rank() -> None:

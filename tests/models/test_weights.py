@@ -112,8 +112,9 @@ def test_files_of_other_forms(tmp_path: Path) -> None:
         assert list(found) == ["a.weight", "b"]
         assert all(torch.equal(found[key], state[key]) for key in state)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    for named, fits in ((digest[:8], True), ("20261128", True), ("fedcba98", False)):
-        copy = file.rename(tmp_path / f"x-{named}.safetensors")
+    names = [(f"resnet18-{digest[:8]}", True), ("resnet18-20261128", True), ("run-deadbeef", True)]
+    for named, fits in (*names, ("resnet18-fedcba98", False), ("vit_b_16-fedcba98", False)):
+        copy = file.rename(tmp_path / f"{named}.safetensors")
         if fits:
             assert list(read_state("weights", str(copy))) == ["a.weight", "b"]
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 
 from fedclust.commands import report as command
-from fedclust.helpers.errors import RunFolderError
+from fedclust.helpers.errors import DataError, RunFolderError
 from fedclust.helpers.files import sealed_file, sealed_json
 from fedclust.launch.notes import notes
 from fedclust.launch.sweep_report import report_sweep
 from fedclust.papers.reports import all_contents, contents, make_report
+from fedclust.report.reading import read_run
 from fedclust.report.table import Cell, Table
 
 Job = Callable[..., Path]
@@ -77,6 +79,9 @@ DAMAGE: dict[str, tuple[str, bytes]] = {
     "config: a list": ("config.yaml", b"- 1\n"),
     "config: broken": ("config.yaml", b"a: [1"),
     "config: choices": ("config.yaml", b"choices: 3\n"),
+    "config: tags": ("config.yaml", b"{choices: {}, tags: x}\n"),
+    "config: scores": ("config.yaml", b"{choices: {}, scores: 3}\n"),
+    "config: partition": ("config.yaml", b"{choices: {}, partition: .nan}\n"),
     "config: bytes": ("config.yaml", b"\xff\xfe\x00\x01"),
     "rounds: a word": ("rounds.csv", b"seed,round,metric,value\n0,0,accuracy,high\n"),
     "rounds: bytes": ("rounds.csv", b"\x00\xff\n\x80\n"),
@@ -113,7 +118,48 @@ def test_a_damaged_job_is_named_and_the_others_are_reported(
     assert "\n" not in banner
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "3", '{"seeds": [1]}', '{"seeds": {"x": "ok"}}'])
+ODD_ABOUT = {
+    "repeated": ("x", [None], 10**400),
+    "trivial": (3, [1], {"accuracy": [1]}),
+}
+
+
+@pytest.mark.parametrize("name", ODD_ABOUT)
+def test_what_a_federation_says_of_a_seed_is_of_its_kind(
+    tmp_path: Path, two: Path, name: str
+) -> None:
+    folder = Path(shutil.copytree(two, tmp_path / "demo"))
+    file = folder / "bad" / "federation.json"
+    spread = dict.fromkeys(("total", "mean", "std", "min", "max"), 1)
+    seed = {"examples": {"0": [2]}, "clients": 2, "groups": 1, "train": spread, "test": spread}
+    for value in ODD_ABOUT[name]:
+        content = {"parameters": 1, "seeds": {"0": {**seed, name: value}}}
+        file.write_text(json.dumps(content))
+        with pytest.raises(DataError, match=r"federation\.json cannot be read \("):
+            read_run(folder / "bad")
+    file.write_text(json.dumps({"parameters": 1, "seeds": {"0": seed}}))
+    assert read_run(folder / "bad").federation["seeds"]["0"] == seed
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("sweep.json", '{"jobs": [{"folder": "a\\u0000b", "error": ""}]}'),
+        ("multirun.yaml", "hydra: {overrides: {task: 3}}"),
+        ("multirun.yaml", "hydra: {overrides: {task: {a: 1}}}"),
+    ],
+)
+def test_what_a_sweep_says_of_itself_loses_no_numbers(
+    tmp_path: Path, two: Path, name: str, content: str
+) -> None:
+    folder = Path(shutil.copytree(two, tmp_path / "demo"))
+    (folder / name).write_text(content)
+    assert make_report(folder).is_file()
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "3", '{"seeds": [1]}', '{"seeds": {"x": "ok"}}', '{"remarks": NaN}']
+)
 def test_a_status_that_cannot_be_read_loses_no_numbers(
     tmp_path: Path, two: Path, content: str
 ) -> None:

@@ -15,7 +15,7 @@ from matplotlib.image import imsave
 from omegaconf import OmegaConf
 
 from fedclust.helpers.errors import ConfigError, DataError
-from fedclust.trackers import About, curves, refusing_in_a_line
+from fedclust.trackers import About, InALine, curves, refusing_in_a_line
 from fedclust.trackers.mlflow import MLflowTracker
 from fedclust.trackers.none import NoTracker
 from fedclust.trackers.tensorboard import TensorBoardTracker
@@ -311,12 +311,22 @@ def test_notes_that_are_no_tags_of_wandb_are_its_notes(
 
 
 def test_what_a_trackers_library_refuses_is_one_line() -> None:
-    config = {"choices": {"tracker": "wandb"}}
     want = r"tracker=wandb does not take the job \(OSError: no / in a project\)"
-    with pytest.raises(ConfigError, match=want), refusing_in_a_line(config):
+    with pytest.raises(ConfigError, match=want), refusing_in_a_line("wandb"):
         raise OSError("no / in\na project")
-    with pytest.raises(DataError, match="ours"), refusing_in_a_line(config):
+    with pytest.raises(DataError, match="ours"), refusing_in_a_line("wandb"):
         raise DataError("ours")
+
+
+def test_a_tracker_that_fails_later_is_one_line_too(about: About) -> None:
+    def refused(*_: object) -> None:
+        raise OSError("no\nconnection")
+
+    one = InALine(SimpleNamespace(begin=refused, log=refused, close=refused), "mlflow")
+    want = r"^tracker=mlflow does not take the job \(OSError: no connection\): change its keys"
+    for call in (lambda: one.begin(about), lambda: one.log(0, ROUND), one.close):
+        with pytest.raises(ConfigError, match=want):
+            call()
 
 
 @pytest.mark.parametrize("name", ["none", "tensorboard", "mlflow", "wandb"])

@@ -20,12 +20,14 @@ Count = TypeVar("Count", int, npt.NDArray[np.int64], Tensor)
 
 def rounded_down(share: Any, count: Count) -> Count:
     """The largest whole numbers of at most share * count, int64 where there are several."""
-    return _whole(share, count, -1)
+    found: Count = _whole(share, count, -1)
+    return found
 
 
 def rounded_up(share: Any, count: Count) -> Count:
     """The smallest whole numbers of at least share * count, int64 where there are several."""
-    return _whole(share, count, 1)
+    found: Count = _whole(share, count, 1)
+    return found
 
 
 def _whole(share: Any, count: Any, way: int) -> Any:

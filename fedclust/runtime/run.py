@@ -323,8 +323,9 @@ def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, in
 
 def _cohort(config: Mapping[str, Any], num_clients: int) -> int:
     """How many of all clients take part in a round, if none drops out."""
-    share = round(config.get("participation", 0) * num_clients)  # as scenarios do
-    return max(1, config.get("clients_per_round") or share)
+    share: int = round(config.get("participation", 0) * num_clients)  # as scenarios do
+    size: int = config.get("clients_per_round") or share
+    return max(1, size)
 
 
 def short_of_disk(job: Job, folder: Path, first: int) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from planted import (
     simulate,
 )
 
+from fedclust.algorithms.flux import Flux
 from fedclust.core.types import Federation, Split
 
 SIZE = 2 * CLASSES * (1 + CLASSES)  # numbers of a descriptor
@@ -126,3 +128,14 @@ def test_a_run_without_a_clustering_says_so() -> None:
     method: Any = configured("flux")
     assert method.remark(5).startswith("nobody is clustered: that comes after 5 rounds")
     assert method.remark(6) == ""
+
+
+def test_whoever_joins_is_compared_by_labels_too() -> None:
+    """Inputs are the first of two numbers; by them alone it would be the first cluster."""
+    method: Any = SimpleNamespace(_profile=lambda *_: torch.zeros(1, 2))
+    centroid = torch.tensor([[0.0, 9.0], [1.0, 0.0]])
+    state: Any = make_dataclass("State", ["label", "centroid"])(torch.tensor([-1]), centroid)
+    fed = SimpleNamespace(pool=SimpleNamespace(num_classes=1))
+    rnd: Any = SimpleNamespace(cohort=torch.tensor([0]), fed=fed)
+    clients: Any = None
+    assert Flux._admit(method, state, clients, rnd)[0].label.tolist() == [1]

@@ -20,7 +20,7 @@ from fedclust.helpers.errors import ConfigError, require
 from fedclust.helpers.extras import install
 from fedclust.helpers.files import Sealed, opened_json, replacing, sealed_file, sealed_json
 from fedclust.helpers.ranges import Ranged, Side
-from fedclust.models.weights import file_digest, fill, read_state
+from fedclust.models.weights import file_digest, fill, opened, read_state
 
 Build = Callable[..., nn.Module]
 _BLOCK = 64  # examples of one pass
@@ -127,7 +127,7 @@ class Features(Ranged):
         rows = [len(value) for value in state.values() if value.dim() == 2]
         classes = rows[-1] if rows else _CLASSES
         if own is not None:
-            network = own(in_shape=tuple(x.shape[1:]), num_classes=classes)
+            network = opened(own(in_shape=tuple(x.shape[1:]), num_classes=classes))
         else:
             network = _named(str(self.model), classes)
         fill("features.weights", self.weights, network, state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.helpers.errors import counted
-from fedclust.metrics import headline_of
+from fedclust.helpers.files import harmless
+from fedclust.metrics import headline_of, worse
 from fedclust.report.formats import decimals, factor, in_percent, inside, plus_minus, title
 
 
 def outcome(
     folder: Path, last: Mapping[str, NDArray[np.float64]], config: Mapping[str, Any], how: str
 ) -> str:
-    """The line on a finished job.
+    """The line on a finished job, which says so where it is worse than a guess without inputs.
 
     Args:
         folder: the job's.
@@ -29,10 +31,28 @@ def outcome(
     told = [_words(one, last[one]) for one in (own, "purity", "ari") if one in last]
     num, asked = max(map(len, last.values()), default=0), len(config["seeds"])
     seeds = counted(asked, "seed") if num == asked else f"{num} of {counted(asked, 'seed')}"
-    return f"{folder} {how}: {', '.join(told)} ({seeds}, {counted(config['rounds'], 'round')})"
+    line = f"{folder} {how}: {', '.join(told)} ({seeds}, {counted(config['rounds'], 'round')})"
+    guess = _guess(folder, own)
+    if own in last and worse(own, last[own], guess):
+        line += f"; worse than a guess without inputs, {_number(own, guess)}"
+    return line
+
+
+def _guess(folder: Path, metric: str) -> NDArray[np.float64]:
+    """[S] what a guess without inputs reaches in every seed; none where that is not known."""
+    try:
+        text = harmless(folder / "federation.json").read_text(encoding="utf-8")
+        kept = [one["trivial"] for one in json.loads(text)["seeds"].values()]
+        return np.array([float(one[metric]) for one in kept if metric in one])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # gone or damaged
+        return np.array([])
 
 
 def _words(metric: str, values: NDArray[np.float64]) -> str:
+    return f"{inside(title(metric))} {_number(metric, values)}"
+
+
+def _number(metric: str, values: NDArray[np.float64]) -> str:
     shown = factor(metric) * values
     unit = " %" if in_percent(metric) else ""
-    return f"{inside(title(metric))} {plus_minus(shown, decimals(metric, shown))}{unit}"
+    return f"{plus_minus(shown, decimals(metric, shown))}{unit}"

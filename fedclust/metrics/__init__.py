@@ -10,6 +10,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedclust.helpers.errors import ConfigError, did_you_mean
 
 
@@ -204,6 +207,14 @@ def headline_of(names: Collection[str]) -> str:
     also has a mean over clients.
     """
     return next((name for name in names if f"{name}_client_mean" in names), "accuracy")
+
+
+def worse(metric: str, values: NDArray[np.float64], others: NDArray[np.float64]) -> bool:
+    """Whether values of a metric are worse than others, on average; not where there are none."""
+    if not len(values) or not len(others):
+        return False
+    sign = -1.0 if METRICS[metric].better == "lower" else 1.0
+    return bool(sign * values.mean() < sign * others.mean())
 
 
 def of_another_task(name: str, own: Collection[str]) -> bool:

@@ -161,7 +161,13 @@ def beginning(
     state = None if file is None else read_state("weights", file)
 
     def anew() -> nn.Module:
-        module = _opened(make())
+        module = make()
+        if isinstance(module, Model) and module.l2:
+            raise ConfigError(
+                "model: weights, frozen and lora need a model without an L2 penalty of its own, "
+                f"and this one has it on {next(iter(module.l2))}"
+            )
+        module = opened(module)
         if state is not None:
             fill("weights", str(file), module, state)
         if lora is not None:
@@ -196,15 +202,10 @@ def _stays(part: nn.Module, mode: bool = True) -> nn.Module:  # noqa: ARG001
     return part
 
 
-def _opened(module: nn.Module) -> nn.Module:
+def opened(module: nn.Module) -> nn.Module:
     """One of our sequences of layers as a plain module with parameters of its own, drawn."""
     if not isinstance(module, Model):
         return module
-    if module.l2:
-        raise ConfigError(
-            "model: weights, frozen and lora need a model without an L2 penalty of its own, and "
-            f"this one has it on {next(iter(module.l2))}"
-        )
     seed = int(torch.randint(2**62, ()))
     drawn = module.draw(torch.Generator().manual_seed(seed))
     plain = nn.Sequential(*map(copy.deepcopy, module))

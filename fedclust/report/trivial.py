@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.helpers.errors import some_of
-from fedclust.metrics import METRICS
+from fedclust.metrics import worse
 from fedclust.report.arms import SEPARATOR, Arm, settings_of
 from fedclust.report.spec import Spec
 
@@ -73,15 +73,9 @@ def guesses(arms: Sequence[Arm], metrics: Sequence[str], *, by_setting: bool) ->
 def below(spec: Spec, arms: Sequence[Arm]) -> list[str]:
     """What the guess is, and the arms that do not beat it; nothing for metrics that have none."""
     metric = spec.metric
-    sign = -1.0 if METRICS[metric].better == "lower" else 1.0
-    pairs = [(arm, guessed(arm, metric), arm.last(metric)) for arm in arms]
-    known = [(arm, guess, values) for arm, guess, values in pairs if len(guess)]
-    worse = [
-        arm.label
-        for arm, guess, values in known
-        if len(values) and sign * values.mean() < sign * guess.mean()
-    ]
+    known = [(arm, guess) for arm in arms if len(guess := guessed(arm, metric))]
+    named = [arm.label for arm, guess in known if worse(metric, arm.last(metric), guess)]
     lines = [f"{MEANING}."] if known else []
-    if worse:
-        lines.append(f"Worse than this guess at the end: {some_of(worse, _NAMED, '; ')}.")
+    if named:
+        lines.append(f"Worse than this guess at the end: {some_of(named, _NAMED, '; ')}.")
     return lines

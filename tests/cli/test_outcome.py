@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -59,6 +60,29 @@ def test_the_score_of_the_task_and_failed_seeds_are_told(monkeypatch: pytest.Mon
     last = {"bytes": both, "mae": both, "mae_client_mean": both}
     told = outcome(Path("a/b"), last, {"seeds": [0, 1, 2], "rounds": 1}, "is done")
     assert told == "a/b is done: MAE 3.000 ± 1.000 (2 of 3 seeds, 1 round)"
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        ([2.0, 3.0], "; worse than a guess without inputs, 2.500 ± 0.500"),
+        ([3.0, 3.5], ""),
+        (None, ""),  # of a run from before it was kept
+    ],
+)
+def test_a_job_that_a_guess_beats_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kept: list[float] | None, words: str
+) -> None:
+    monkeypatch.setitem(METRICS, "mae", Meaning("mean error", "days", "lower", "MAE"))
+    last = {"mae": np.array([2.0, 4.0]), "mae_client_mean": np.array([1.0, 1.0])}
+    seeds = dict(enumerate([{}, {}] if kept is None else [{"mae": one} for one in kept]))
+    about = {"seeds": {seed: {"trivial": one} for seed, one in seeds.items()}}
+    (tmp_path / "federation.json").write_text(json.dumps(about))
+    config = {"seeds": [0, 1], "rounds": 1}
+    done = f"{tmp_path} is done: MAE 3.000 ± 1.000 (2 seeds, 1 round)"
+    assert outcome(tmp_path, last, config, "is done") == done + words
+    (tmp_path / "federation.json").write_text('{"seeds": [1]}')  # damaged
+    assert outcome(tmp_path, last, config, "is done") == done
 
 
 @pytest.mark.parametrize("progress", ["true", "false"])

@@ -15,6 +15,7 @@ from fedclust.config.build import build
 from fedclust.core.pool import Pool
 from fedclust.datasets.features import Features
 from fedclust.helpers.errors import ConfigError
+from fedclust.models.mlp import mlp
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +155,12 @@ def test_a_network_of_ones_own(tmp_path: Path) -> None:
     node = {"_target_": "fedclust.models.mlp.mlp", "hidden": [5]}
     asked = Features(model=node, weights=str(tmp_path / "own.pth"))
     made: list[dict[str, Any]] = []
-    seen = asked.of(pictures(4), tmp_path, lambda **given: made.append(given) or network)
+
+    def ours(**given: Any) -> nn.Module:
+        made.append(given)
+        return mlp(**given, hidden=[5], l2=0.1)  # a sequence of ours has placeholders
+
+    seen = asked.of(pictures(4), tmp_path, ours)
     assert made == [{"in_shape": (3, 32, 32), "num_classes": 2}]
     x = (pictures(4).x / 255 - 0.5).expand(-1, 3, -1, -1)
     torch.testing.assert_close(seen.x, network[:3](x).detach(), rtol=1e-5, atol=1e-6)

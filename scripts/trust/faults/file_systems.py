@@ -79,12 +79,8 @@ _COMMANDS = {
     "run": ("run", *SMALL, *_JOB),
     "sweep": ("run", "-m", *SMALL, "algorithm=fedavg,ifca", "progress=false", "name=s"),
     "tune": (
-        "tune",
-        *_UNSEEDED,
-        "algorithm=fedprox",
-        "progress=false",
-        "trials=2",
-        "tuning_seeds=[7]",
+        *("tune", *_UNSEEDED, "algorithm=fedprox", "progress=false"),
+        *("trials=2", "tuning_seeds=[7]"),
     ),
     "example": ("example", "own_algorithm"),
 }

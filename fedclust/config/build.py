@@ -50,7 +50,7 @@ from fedclust.metrics import OURS, document, meaning
 from fedclust.metrics.after_change import changed_names
 from fedclust.models.lora import Lora
 from fedclust.models.weights import beginning, file_digest
-from fedclust.trackers import InALine
+from fedclust.trackers import in_a_line
 
 
 def build(
@@ -115,7 +115,7 @@ def build(
         attack=attack,
         privacy=privacy,
         scenario=scenario,
-        tracker=InALine(tracker, str((config.get("choices") or {}).get("tracker", ""))),
+        tracker=in_a_line(tracker, str((config.get("choices") or {}).get("tracker", ""))),
         engine=engine,
         federations=federations,
         rounds=config["rounds"],

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Any, Literal, cast
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,24 +14,20 @@ from torch import Tensor
 
 from fedclust.core.task import Targets
 from fedclust.datasets.checks import TOO_SMALL, vanishing
-from fedclust.datasets.columns import Array, Columns, Owners, few, listed, shown
+from fedclust.datasets.column import Coding, Column, Read, Word, is_number
+from fedclust.datasets.columns import Columns, Owners, few, listed, shown
 from fedclust.datasets.signs import shown_sign, signs_of
 from fedclust.datasets.sites import tell_of_inputs
 from fedclust.datasets.suspects import tell, tell_of_gaps, without_slips
 from fedclust.helpers.errors import DataError, counted, require, typed
-from fedclust.helpers.ranges import MOST, Range
 
 Fill = Literal["median", "mean", "most_frequent", "indicator"]
-Coding = Literal["onehot", "ordinal", "ids"]
-Word = str | Annotated[float, Range(-MOST, MOST)]
 # of all columns of words, or by the name of a column; a list is the order of its words
 Categories = Coding | Mapping[str, Coding | Sequence[Word]]
-_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?")
 _COMMA = re.compile(r"[-+]?\d*,\d+")
 _MOST = 100  # different words that a column of categories may hold
 _FEW = 10  # numbers with a sign that may be categories, as doses of 5 mg and 10 mg
 _REST = "*"  # stands for the columns of words that dataset.categories does not name
-_NUMBERS = (int, float, np.integer, np.floating)
 _SHOWN = 5  # words of an order that a message shows
 _CLASSES = 4  # numbers with holes between them, of more of which they may be a scale
 
@@ -69,24 +64,6 @@ class Wanted:
         codings = {**self.codings, **dict.fromkeys(names, "onehot")}
         others = {_REST: codings.pop(_REST, "onehot")} if rest or _REST in codings else {}
         return typed("dataset.categories", {**codings, **others})
-
-
-@dataclass(frozen=True)
-class Read:
-    """How a column becomes features, of rows that were never seen before too.
-
-    Attributes:
-        name: of the column.
-        kind: number; onehot, a feature for each word; ordinal, the number of its word; ids, the
-            same for a network that looks it up.
-        words: that it may hold, in order.
-        indicator: whether a feature says where there was no value.
-    """
-
-    name: str
-    kind: Literal["number", "onehot", "ordinal", "ids"]
-    words: tuple[str, ...] = ()
-    indicator: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,7 +106,7 @@ def read_targets(
         allowed = "one column with task=classification"
         require(len(names) == 1, "dataset.label", columns, allowed)
         y, known = table.classes(names[0])
-        if all(map(_is_number, known)):
+        if all(map(is_number, known)):
             numbers = np.array(known, dtype=np.float64)
             tell_of_gaps(table, names[0], numbers[y.numpy()], "the label")
             if len(known) > _CLASSES and numbers.max() - numbers.min() >= len(known):
@@ -234,7 +211,7 @@ def read_inputs(
                 f"{counted(int(one.gaps.sum()), 'row')}: all its inputs are 0 there, whatever "
                 "dataset.fill says"
             )
-    return features_of([(one, one.how(wanted)) for one in columns])
+    return features_of([(one, one.how(indicated=indicated)) for one in columns])
 
 
 def features_of(columns: Sequence[tuple[Column, Read]]) -> Inputs:
@@ -247,117 +224,6 @@ def features_of(columns: Sequence[tuple[Column, Read]]) -> Inputs:
         np.array([flag for _, _, _, flag in parts]),
         tuple(how for _, how in columns),
     )
-
-
-class Column:
-    """One column: numbers, with NaN for gaps, or words.
-
-    Attributes:
-        name: of the column.
-        values: [N] as the table holds them.
-        gaps: [N] bool, where there is none.
-        number: [N] float64, NaN for gaps and for what is no number.
-        odd: [N] bool, what is neither a number nor a gap.
-        is_words: whether most of what is there are words, or it is to be read as words.
-        is_mixed: whether it holds words and numbers.
-        is_timed, is_dates: whether it holds times, or words that look like dates.
-        coding: how its words become numbers: onehot, ordinal, ids or their order; None is not said.
-        is_named: whether `coding` was given for this column.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        values: Array,
-        coding: Coding | Sequence[Word] | None = None,
-        rest: Coding | Sequence[Word] | None = None,
-        order: Sequence[str] | None = None,
-    ) -> None:
-        """Args:
-        name, values: see above.
-        coding: what is said of the column by its name.
-        rest: what is said of all columns of words.
-        order: of its words, where the file knows one.
-        """
-        import pandas as pd
-
-        self.name, self.values, self.is_named = name, values, coding is not None
-        self.coding = rest if coding is None else coding
-        self._order = order
-        self.gaps: npt.NDArray[np.bool_] = pd.isna(values)
-        self.number = np.full(len(values), np.nan)
-        self.is_timed = values.dtype.kind in "mM" or any(
-            isinstance(value, np.datetime64 | pd.Timestamp) for value in values[~self.gaps][:1]
-        )
-        if values.dtype.kind in "buif":
-            self.number = values.astype(np.float64)
-            self.odd = np.zeros(len(values), dtype=bool)
-        else:  # words, and whole numbers that no integer type holds
-            self.odd = np.array([self.is_timed or not _is_number(v) for v in values]) & ~self.gaps
-            fine = ~self.odd & ~self.gaps
-            self.number[fine] = [float(value) for value in values[fine]]
-            self.gaps |= fine & np.isnan(self.number)  # NaN with blanks around it
-        filled = np.count_nonzero(~self.gaps)
-        most = bool(2 * np.count_nonzero(self.odd) > filled)
-        self.is_mixed = bool(0 < np.count_nonzero(self.odd) < filled)
-        self.is_words = not self.is_timed and (self.is_named or most)
-        self.is_words &= all(isinstance(value, str) for value in values[self.odd])
-        self.is_dates = self.is_timed or bool(
-            self.odd.any()
-            and self.is_words
-            and all(_DATE.fullmatch(str(v).strip()) for v in values[self.odd][:50])
-            and not self.is_named
-        )
-
-    @property
-    def is_sorted(self) -> bool:
-        """Whether its words are numbered in an order that nobody gave."""
-        return self.coding == "ordinal" and self._order is None and bool(self.odd.any())
-
-    @cached_property
-    def words(self) -> Array:
-        """Its values as words [N], "" for gaps."""
-        found = np.empty(len(self.values), dtype=object)
-        found[:] = [
-            "" if gap else _text(number) if isinstance(value, _NUMBERS) else str(value).strip()
-            for value, number, gap in zip(self.values, self.number, self.gaps, strict=True)
-        ]
-        return found
-
-    @cached_property
-    def known(self) -> list[str]:
-        """Its different words in their order."""
-        found = set(self.words[~self.gaps].tolist())
-        if self.coding is not None and not isinstance(self.coding, str):
-            return [*map(_text, self.coding)]
-        if self.coding == "ordinal" and self._order is not None:
-            return [word for word in self._order if word in found]
-        return sorted(found, key=None if self.odd.any() else float)
-
-    def how(self, wanted: Wanted) -> Read:
-        """How the column becomes features, by its own values and what a config says."""
-        words = tuple(self.known) if self.is_words else ()
-        kind: Literal["number", "onehot", "ordinal", "ids"] = "number"
-        if self.is_words:
-            kind = "onehot" if self.coding == "onehot" else "ordinal"
-            kind = "ids" if self.coding == "ids" else kind
-        return Read(self.name, kind, words, wanted.fill == "indicator" and bool(self.gaps.any()))
-
-    def parts(self, how: Read) -> Iterator[tuple[str, npt.NDArray[np.float64], bool, bool]]:
-        """Features that the column becomes: name, values, whether it is of categories, and whether
-        it stays as it is.
-        """
-        if how.kind == "onehot":
-            for word in how.words:
-                yield f"{self.name}={word}", (self.words == word).astype(np.float64), True, True
-        elif how.kind == "number":
-            yield self.name, self.number, False, False
-        else:
-            code = {word: float(place) for place, word in enumerate(how.words)}
-            values = np.array([code.get(word, np.nan) for word in self.words])
-            yield self.name, values, True, how.kind == "ids"
-        if how.indicator:
-            yield f"{self.name} is missing", self.gaps.astype(np.float64), False, True
 
 
 def _check(table: Columns, columns: Sequence[Column], wanted: Wanted) -> None:
@@ -447,11 +313,6 @@ def _signs(one: Column) -> list[str]:
     return signs_of(odd) if one.is_mixed or len(set(odd)) > _FEW else []
 
 
-def _text(word: object) -> str:
-    """How a word of an order is compared with those of a column: 1.0 is 1."""
-    return f"{word:.15g}" if isinstance(word, int | float) else str(word).strip()
-
-
 def _columns(names: Sequence[str]) -> str:
     return f"{'columns' if names[1:] else 'column'} {few(names)}"
 
@@ -463,11 +324,3 @@ def _first(one: Column) -> str:
 
 def _is_comma(value: object) -> bool:
     return isinstance(value, str) and bool(_COMMA.fullmatch(value.strip()))
-
-
-def _is_number(value: object) -> bool:
-    try:
-        float(cast(Any, value))
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return "_" not in str(value)  # which Python's own numbers may hold

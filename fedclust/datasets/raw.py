@@ -26,9 +26,10 @@ import torch
 from torch import Tensor
 
 from fedclust.core.types import Federation, Pool
+from fedclust.datasets.column import Column, Read
 from fedclust.datasets.columns import few, shown
 from fedclust.datasets.fit import filled
-from fedclust.datasets.inputs import Column, Read, features_of
+from fedclust.datasets.inputs import features_of
 from fedclust.datasets.normalise import as_float32
 from fedclust.datasets.view import View
 from fedclust.helpers.errors import DataError

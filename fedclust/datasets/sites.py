@@ -15,7 +15,7 @@ from fedclust.datasets.columns import Columns, Owners
 from fedclust.helpers.errors import some_of
 
 if TYPE_CHECKING:
-    from fedclust.datasets.inputs import Column
+    from fedclust.datasets.column import Column
 
 Values = npt.NDArray[Any]
 _FEWEST = 5  # values of a client, from which on they say something of it

@@ -15,7 +15,7 @@ from fedclust.datasets.columns import Array, Columns
 from fedclust.helpers.errors import counted, typed
 
 if TYPE_CHECKING:
-    from fedclust.datasets.inputs import Column
+    from fedclust.datasets.column import Column
 
 _INDEX = re.compile(r"unnamed: \d+|index|level_\d+|__index_level_\d+__|rownames?|", re.IGNORECASE)
 _KEY = re.compile(r"(?i:(.*[^a-z])?(id|key|nr|no|number|uuid))|.*[a-z](Id|ID)")

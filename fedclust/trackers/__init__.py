@@ -113,14 +113,19 @@ class Tracker(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class InALine:
+def in_a_line(tracker: Tracker, name: str) -> Tracker:
     """A tracker that refuses in one line, whenever its library does.
 
-    Attributes:
+    Args:
         tracker: that of a config.
         name: what the config calls it.
     """
+    return _InALine(tracker, name)
+
+
+@dataclass(frozen=True)
+class _InALine:
+    """See `in_a_line`."""
 
     tracker: Tracker
     name: str

@@ -15,7 +15,7 @@ from matplotlib.image import imsave
 from omegaconf import OmegaConf
 
 from fedclust.helpers.errors import ConfigError, DataError
-from fedclust.trackers import About, InALine, curves, refusing_in_a_line
+from fedclust.trackers import About, curves, in_a_line, refusing_in_a_line
 from fedclust.trackers.mlflow import MLflowTracker
 from fedclust.trackers.none import NoTracker
 from fedclust.trackers.tensorboard import TensorBoardTracker
@@ -322,7 +322,7 @@ def test_a_tracker_that_fails_later_is_one_line_too(about: About) -> None:
     def refused(*_: object) -> None:
         raise OSError("no\nconnection")
 
-    one = InALine(SimpleNamespace(begin=refused, log=refused, close=refused), "mlflow")
+    one = in_a_line(SimpleNamespace(begin=refused, log=refused, close=refused), "mlflow")
     want = r"^tracker=mlflow does not take the job \(OSError: no connection\): change its keys"
     for call in (lambda: one.begin(about), lambda: one.log(0, ROUND), one.close):
         with pytest.raises(ConfigError, match=want):

@@ -12,13 +12,15 @@ FLOWER := .venv-flower
 JAX := .venv-jax
 # for check-gpu on another machine: its Python, and the packages it lacks
 FOR := 3.12
+# tests that need minutes each, or an environment of their own, are for other targets
+DEFAULT := not slow and not sklearn_extra and not ray and not flwr
 CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet kmedoids
 
 # what is compiled once is read by the hundreds of processes that tests start
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel mutants lint types format lock method-lists docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
+.PHONY: help setup run test test-full test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel mutants lint types format lock method-lists docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -36,13 +38,16 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 run: setup  ## the quickstart: five methods on rotated handwritten digits, then the report
 	$(BIN)/fedclust run experiment=quickstart
 
-test: setup  ## the default tests, minutes; those on MNIST wait for `fedclust data mnist`
-	$(BIN)/python -m pytest -q -n auto --dist loadfile
+test: setup  ## the fast tests, about a minute; those on MNIST wait for `fedclust data mnist`
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not full and $(DEFAULT)"
+
+test-full: setup  ## the other default tests, minutes: every method, option and message, on every engine
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "full and $(DEFAULT)"
 
 test-slow: setup  ## the long tests: real kills, every experiment at smoke scale, real training
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "slow and not sklearn_extra and not ray"
 
-test-all: test test-slow test-sklearn-extra test-ray test-wheel  ## every test
+test-all: test test-full test-slow test-sklearn-extra test-ray test-wheel  ## every test
 
 campaign-faults: setup  ## kills, damage, full disks, odd values, sweeps: goes on where it was left
 	$(BIN)/python scripts/trust/campaign_faults.py --workers 2

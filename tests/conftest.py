@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from multiprocessing.process import current_process
 from pathlib import Path
@@ -24,6 +25,18 @@ def pytest_configure() -> None:
     """Ctrl-C is tested also where it is ignored, as in what a script starts in the background."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `thinned` one case in ten is among the fast ones; the others are `full`."""
+    before = Counter[str]()
+    for item in items:
+        if item.get_closest_marker("thinned"):
+            name = item.nodeid.partition("[")[0]
+            if before[name] % 10:
+                item.add_marker(pytest.mark.full)
+            before[name] += 1
 
 
 def pytest_collection_finish() -> None:

@@ -104,6 +104,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], pd.DataFr
     return of
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("engine", ["fused", "vmap", "loop"])
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_the_same_bits_whatever_is_set(
@@ -201,6 +202,7 @@ def test_an_installed_font_is_used_for_letters_that_ours_lacks(
     style._fonts.cache_clear()
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("error")
 def test_missing_letters_give_no_warnings(tmp_path: Path) -> None:
     with style.looked():

@@ -50,6 +50,7 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_figures: N
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.full
 def test_a_run_is_read_from_its_files(tmp_path: Path) -> None:
     result = fedclust.run(TINY, "algorithm=fedavg", seeds=[0, 3], rounds=3, eval_every=3)
     assert result.folder.parent == tmp_path / "outputs" / "default"
@@ -77,6 +78,7 @@ def test_a_run_is_read_from_its_files(tmp_path: Path) -> None:
     assert result.config["choices"]["algorithm"] == "fedavg"
 
 
+@pytest.mark.full
 def test_a_job_goes_on_by_the_engine_that_began_it() -> None:
     small = {**TINY, "algorithm": "fedavg", "seeds": [0], "rounds": 1}
     folder = fedclust.run(small, engine="loop").folder
@@ -87,6 +89,7 @@ def test_a_job_goes_on_by_the_engine_that_began_it() -> None:
     assert (versions["engine"], "before" in versions) == ("loop", False)
 
 
+@pytest.mark.full
 def test_the_same_call_reads_what_is_done_and_load_the_same() -> None:
     first = fedclust.run(TINY, algorithm="local")
     before = (first.folder / "status.json").stat().st_mtime_ns
@@ -96,6 +99,7 @@ def test_the_same_call_reads_what_is_done_and_load_the_same() -> None:
     pd.testing.assert_frame_equal(first.rounds, fedclust.load(first.folder).rounds)
 
 
+@pytest.mark.full
 def test_a_sweep_has_an_arm_per_job_and_shows_itself(tmp_path: Path) -> None:
     result = fedclust.sweep(TINY, {"algorithm": ["fedavg", "local"]}, seeds=[[0], [1]], name="mine")
     assert len(list((tmp_path / "outputs" / "mine").glob("*/rounds.csv"))) == 4
@@ -131,6 +135,7 @@ def test_a_sweep_over_no_value_is_refused() -> None:
         fedclust.sweep(rounds=[])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("given", "kind", "said"),
     [
@@ -165,6 +170,7 @@ def test_a_folder_without_a_job_cannot_be_loaded(tmp_path: Path) -> None:
         fedclust.load(tmp_path)
 
 
+@pytest.mark.full
 def test_a_folder_of_several_experiments_names_them(tmp_path: Path) -> None:
     for name in ("one", "two"):
         fedclust.run(TINY, algorithm="local", name=name)
@@ -173,6 +179,7 @@ def test_a_folder_of_several_experiments_names_them(tmp_path: Path) -> None:
     assert fedclust.load("outputs/two").arms == ["local"]
 
 
+@pytest.mark.full
 def test_jobs_of_a_sweep_that_cannot_run_are_told_at_its_end(tmp_path: Path) -> None:
     with pytest.raises(SweepError, match=r"rounds=0 is not allowed.*fedclust\.load\(") as caught:
         fedclust.sweep(TINY, algorithm="local", rounds=[0, 1], name="mixed")
@@ -195,6 +202,7 @@ def own_method(folder: Path, body: str) -> None:
     )
 
 
+@pytest.mark.full
 def test_an_error_of_ones_own_method_is_raised_as_it_is(tmp_path: Path) -> None:
     path = list(sys.path)
     own_method(tmp_path / "mine", "return {}['missing']")
@@ -209,6 +217,7 @@ def test_an_error_of_ones_own_method_is_raised_as_it_is(tmp_path: Path) -> None:
     assert "mine_method" not in sys.modules
 
 
+@pytest.mark.full
 def test_ctrl_c_is_an_exception_and_the_same_call_goes_on(tmp_path: Path) -> None:
     own_method(
         tmp_path / "mine",
@@ -242,6 +251,7 @@ def kept() -> list[Any]:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("algorithm", ["lcfl", "flexcfl"])
 def test_the_process_is_left_as_it_was(algorithm: str) -> None:
     torch.set_num_threads(2)
@@ -254,6 +264,7 @@ def test_the_process_is_left_as_it_was(algorithm: str) -> None:
     assert not GlobalHydra.instance().is_initialized()
 
 
+@pytest.mark.full
 def test_it_runs_inside_a_hydra_application_of_somebody_else() -> None:
     with initialize_config_dir(str(CONF), version_base="1.2"):
         theirs = GlobalHydra.instance().hydra
@@ -263,6 +274,7 @@ def test_it_runs_inside_a_hydra_application_of_somebody_else() -> None:
     assert len(result.rounds) == 2
 
 
+@pytest.mark.full
 def test_it_runs_in_a_thread_and_in_a_running_event_loop() -> None:
     found: dict[str, pd.DataFrame] = {}
 
@@ -371,6 +383,7 @@ def test_workers_that_a_launcher_keeps_belong_to_the_newest_sweep(tmp_path: Path
         assert len(caught.value.reasons) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("code", ["0", "", "3", "'words'"])
 def test_a_users_exit_is_a_mistake_of_the_method(tmp_path: Path, code: str) -> None:
     own = tmp_path / "own"
@@ -388,6 +401,7 @@ def test_a_users_exit_is_a_mistake_of_the_method(tmp_path: Path, code: str) -> N
         fedclust.run(TINY, algorithm="mine", config_dir=own)
 
 
+@pytest.mark.full
 def test_a_device_that_there_is_nowhere_is_refused_of_a_finished_job_too() -> None:
     fedclust.run(TINY, "algorithm=fedavg", name="here")
     fedclust.run(TINY, "algorithm=fedavg", "device=cuda", name="here")  # done on any machine

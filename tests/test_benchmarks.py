@@ -186,6 +186,7 @@ def runs(process: int) -> bool:
         return False
 
 
+@pytest.mark.full
 def test_another_simulator_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
     child = "import time; time.sleep(60)"
     started = f"subprocess.Popen([sys.executable, '-c', {child!r}])"
@@ -213,6 +214,7 @@ def test_what_torchrun_leaves_goes_with_the_program() -> None:
     assert not Path(made).parent.exists()
 
 
+@pytest.mark.full
 def test_all_ways_to_compute_convolutions_are_measured() -> None:
     usual = layers.convolving
     rates = measure_convolutions("cnn_femnist_tiny", 1)

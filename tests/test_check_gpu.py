@@ -197,6 +197,7 @@ def test_a_workload_in_all_ways(
     assert by_way["all"]["apart"] < 1e-3 < by_way["bf16"]["apart"]
 
 
+@pytest.mark.full
 def test_a_wrong_path_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA graphs that compute nothing, and are not compared when they are captured."""
     monkeypatch.setattr(Graph, "replay", lambda _: None)
@@ -237,6 +238,7 @@ def test_engines_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows[0]["apart"] < 1e-4 < rows[2]["apart"]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("found_tests")
 def test_only_engines_that_know_a_model_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     no = staticmethod(lambda *_: "it has an unknown layer")  # as on a GPU, of its normalisation
@@ -269,6 +271,7 @@ for word in words:
 """
 
 
+@pytest.mark.full
 def test_a_process_that_ends_early_costs_one_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "PROGRAM", (sys.executable, "-c", PROGRAM))
     monkeypatch.setitem(command.LONGEST, "algorithms", 1.0)

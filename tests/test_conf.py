@@ -53,6 +53,7 @@ TOGETHER = [
 ]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("choices", TOGETHER, ids=["/".join(row[0]) for row in TOGETHER])
 def test_every_choice_composes_and_fits_its_class(choices: list[tuple[str, str]]) -> None:
     config = composed(*(f"{group}={name}" for group, name in choices))
@@ -107,6 +108,7 @@ def _others(node: Any, key: str) -> Iterator[str]:
             yield f"{key}.{name}={value}, the class has {default}"
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("group", "name"), CHOICES, ids=["/".join(choice) for choice in CHOICES])
 def test_every_choice_shows_all_defaults_and_says_what_it_is(group: str, name: str) -> None:
     text = (CONF / group / f"{name}.yaml").read_text()
@@ -128,6 +130,7 @@ def _overridden(case: str) -> set[str]:
     return {key.removeprefix("override /") for key in keys} - {"solver"}
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_composes(experiment: str) -> None:
     check_arms(experiment, most=1)
@@ -171,6 +174,7 @@ def test_a_config_is_put_together_from_nodes_as_by_hydra() -> None:
     assert composed(*choices, *values) == resolve(chosen(*choices, *values), {})
 
 
+@pytest.mark.full
 def test_an_algorithm_is_one_node_of_a_config() -> None:
     given = ("experiment=flexcfl/table3", "case=flexcfl/mnist_mclr")
     for algorithm in ("fedprox", "flexcfl"):
@@ -214,6 +218,7 @@ def test_a_laptop_can_hold_what_is_made_for_it(name: str) -> None:
     assert 0.4 < costs["gigabytes"] < 3  # PyTorch alone takes 0.4
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "name"), [("experiment", "cfl_gp/rot8"), ("case", "benchmark/drift")]
 )
@@ -221,6 +226,7 @@ def test_a_scale_is_put_over_what_it_scales(kind: str, name: str) -> None:
     assert composed(f"{kind}={name}", "scale=smoke") == _scaled(kind, name, "smoke")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("experiment", ["compare/mnist", "benchmark"])
 def test_a_comparison_of_every_method_forgets_none(experiment: str) -> None:
     text = (CONF / "experiment" / f"{experiment}.yaml").read_text()
@@ -303,6 +309,7 @@ def test_what_an_experiment_sets_once_reaches_the_algorithms_that_know_it() -> N
     assert composed(*overrides, "algorithm=ifca_flex")["algorithm"]["cluster_choice"] == "last"
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", names("algorithm"))
 def test_every_method_that_averages_reads_one_key(name: str) -> None:
     """SCAFFOLD, FedSoft, FedBCD and JGL have a mean of their own; Local has none."""

@@ -99,6 +99,7 @@ def test_every_folder_has_its_line() -> None:
     assert parts - {"__init__"} == set(LEVEL)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
 def test_imports_run_downwards(line: tuple[str, ...]) -> None:
     wrong = []
@@ -167,6 +168,7 @@ def test_code_lines() -> None:
     )
 
 
+@pytest.mark.full
 def test_every_part_keeps_to_its_budget() -> None:
     found = dict.fromkeys(BUDGET, 0)
     for file in FILES:

@@ -54,6 +54,7 @@ def played(task: Task, folder: Path) -> tuple[Given, Mapping[str, NDArray[np.flo
     return given, {name: np.load(folder / f"{name}.npy") for name in programs}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "task", [quick(TASKS["W1"]), quick(TASKS["W4"]), SMALL_RESNET], ids=lambda task: task.name
 )

@@ -126,6 +126,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("algorithm", "model"), PAIRS)
 def test_raw_rows_give_the_predictions_of_the_job(
     tmp_path: Path, algorithm: str, model: str
@@ -161,6 +162,7 @@ def test_a_network_looks_up_the_codes_of_a_table(tmp_path: Path, normalise: str)
     assert about["fill"][4] in (0, 1, 2)  # one of them, and no mean
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("norm", ["local", "fedbn", "recalibrate"])
 def test_statistics_that_stay_with_clients_are_applied(tmp_path: Path, norm: str) -> None:
     table = patients()
@@ -172,6 +174,7 @@ def test_statistics_that_stay_with_clients_are_applied(tmp_path: Path, norm: str
     check_same(said, table, Trained(folder.path, config, 0, tmp_path / "mine"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "options",
     [
@@ -203,6 +206,7 @@ def test_a_table_is_read_from_python_as_the_job_read_it(options: tuple[str, ...]
     assert [one["name"] for one in about["columns"]] == ["age", "year", "dose", "ward", "height"]
 
 
+@pytest.mark.full
 def test_what_the_job_did_not_know_is_one_line() -> None:
     table = patients()
     table.to_csv("own.csv", index=False)
@@ -229,6 +233,7 @@ def test_what_the_job_did_not_know_is_one_line() -> None:
         result.predict(new, 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", [(), ("dataset.normalise=per_image", "dataset.crop=6")])
 def test_pictures_are_seen_as_the_job_saw_them(options: tuple[str, ...]) -> None:
     rng = np.random.default_rng(0)
@@ -249,6 +254,7 @@ def test_pictures_are_seen_as_the_job_saw_them(options: tuple[str, ...]) -> None
         result.predict(x[:, 1:], 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("algorithm", ["fedavg", "ifca", "local"])
 @pytest.mark.parametrize("model", ["linear", "normed"])
 def test_the_recipe_of_the_page_counts_what_the_job_counted(

@@ -344,6 +344,7 @@ def test_cfl_mgd(case: str) -> None:
     assert differing(config, CFL_MGD_ALL | CFL_MGD[case]) == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("experiment", "case"), JGL)
 def test_jgl(experiment: str, case: str) -> None:
     config = composed(f"experiment={experiment}", "algorithm=jgl", f"case={case}")
@@ -354,6 +355,7 @@ def test_jgl(experiment: str, case: str) -> None:
         assert [len(subset) for subset in subsets] == [8, 8, 8, 8]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", FLEX_CASES)
 def test_flexcfl_table3(case: str) -> None:
     config = composed("experiment=flexcfl/table3", "algorithm=fedavg", f"case=flexcfl/{case}")
@@ -361,6 +363,7 @@ def test_flexcfl_table3(case: str) -> None:
     assert config["algorithm"]["solver"] == config["solver"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("classes", [1, 3, 5, None])
 def test_flexcfl_table1(classes: int | None) -> None:
     case = f"case=flexcfl/classes_{classes or 'iid'}"
@@ -369,6 +372,7 @@ def test_flexcfl_table1(classes: int | None) -> None:
     assert differing(config, FLEX_TABLE1 | own) == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("algorithm", "scenario"), FLEX_ARMS)
 def test_flexcfl_arms(algorithm: str, scenario: str) -> None:
     shift = [] if scenario == "static" else [f"scenario={scenario}"]
@@ -379,6 +383,7 @@ def test_flexcfl_arms(algorithm: str, scenario: str) -> None:
     assert differing(config, FLEX_ALL | published) == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("experiment", "case"), CLOVE)
 def test_clove(experiment: str, case: str) -> None:
     arm = ["algorithm=clove_random", f"case=clove/{case}"]
@@ -386,6 +391,7 @@ def test_clove(experiment: str, case: str) -> None:
     assert differing(config, CLOVE_ALL | GEN_CONV_NET | CLOVE[experiment, case]) == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("skew", CLOVE_CIFAR)
 def test_clove_on_cifar(skew: str) -> None:
     config = composed(

@@ -211,6 +211,7 @@ def test_summary_has_last_and_best_in_the_metrics_own_direction(tmp_path: Path) 
     assert table["purity", "last", "std"] == pytest.approx(np.std(purity))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("cut", [0, 1, 4, 6])
 @pytest.mark.parametrize("beyond", [0, 1, 3])
 def test_a_resumed_run_ends_with_the_same_bytes(tmp_path: Path, cut: int, beyond: int) -> None:

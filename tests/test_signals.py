@@ -114,6 +114,7 @@ def ended(work: Callable[[], None], signals: list[int]) -> tuple[int, str]:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["run", "report"])
 def test_a_storm_of_signals_is_no_traceback(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedclust import __main__

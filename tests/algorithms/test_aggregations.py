@@ -188,6 +188,7 @@ def test_clusters_are_combined_apart_and_buffers_by_their_median() -> None:
     assert after[0].tolist() == [50.0, 50.0]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_method_that_averages_takes_them(name: str) -> None:
     fed, algorithm = federation(), configured(name)

@@ -71,6 +71,7 @@ def simulated(name: str, absent: tuple[int, ...] = ()) -> Simulated:
     return Simulated(rounds, states, before[1:], served, reports)
 
 
+@pytest.mark.thinned
 def test_shapes_and_types(name: str) -> None:
     algorithm, run = configured(name, "participation=0.5"), simulated(name, ABSENT)
     layout = engine_for(federation(), algorithm).layout
@@ -102,11 +103,13 @@ def test_shapes_and_types(name: str) -> None:
     assert all(report.train_loss == report.train_loss for report in run.reports[1:])
 
 
+@pytest.mark.thinned
 def test_the_given_state_is_left_as_it_was(name: str) -> None:
     run = simulated(name)  # which compares them after every round, too
     assert all(same(a, b) for a, b in zip(run.states, run.before, strict=True))
 
 
+@pytest.mark.thinned
 def test_same_seed_same_bits_and_another_seed_others(name: str) -> None:
     fed, algorithm = federation(), configured(name, "participation=0.5")
     whole = simulated(name)
@@ -117,6 +120,7 @@ def test_same_seed_same_bits_and_another_seed_others(name: str) -> None:
     assert not same(whole.states[1], other[-1])
 
 
+@pytest.mark.thinned
 def test_a_run_continues_from_a_saved_state(name: str) -> None:
     fed, algorithm = federation(), configured(name, "participation=0.5")
     whole = simulated(name)
@@ -125,6 +129,7 @@ def test_a_run_continues_from_a_saved_state(name: str) -> None:
         assert all(same(a, b) for a, b in zip(whole.states[stop:end], rest, strict=True))
 
 
+@pytest.mark.thinned
 def test_nothing_leaks_from_groups_test_labels_and_absent_clients(name: str) -> None:
     fed, algorithm = federation(), configured(name, "participation=0.5")
     whole = simulated(name, ABSENT)
@@ -154,6 +159,7 @@ def _costs(report: Any) -> tuple[Any, ...]:
     return report.models_down, report.models_up, report.gradient_steps, repr(report.train_loss)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("recovering", RECOVERING)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
 def test_planted_groups_are_recovered(recovering: str, seed: int) -> None:

@@ -47,6 +47,7 @@ def ended(name: str, *overrides: str) -> int:
     return len(served.label.unique())
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_equal_starts_are_refused_or_do_no_harm(name: str) -> None:
     if not hasattr(configured(name), "num_clusters"):

@@ -119,6 +119,7 @@ def test_who_knows_what() -> None:
     assert torch.equal(forged(LabelFlip(), moves, ids, ids, rnd, 2), moves)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"local"}))
 def test_every_method_sees_forged_updates(name: str) -> None:
     fed = federation()

@@ -41,6 +41,7 @@ def sent(reports: list[Cost]) -> int:
     return sum(report.models_down + report.models_up for report in reports)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if "sends" in about(name)])
 def test_models_sent_without_shifts(name: str) -> None:
     fed = federation()
@@ -51,6 +52,7 @@ def test_models_sent_without_shifts(name: str) -> None:
     assert sent(reports) == eval(str(formula), {"N": N, "K": K, "T": T, "C": C, "W": W})
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("name", "numbers", "losses", "gradients"),
     [
@@ -196,6 +198,7 @@ def test_flexcfl_sends_a_quarter_more_than_fedavg() -> None:
     assert models / FEDAVG == pytest.approx(1.26)
 
 
+@pytest.mark.full
 def test_exchange_between_groups_costs_a_ninth() -> None:
     """FlexCFL, Fig. 6 (b): FEMNIST, 200 clients, 5 groups: 11.4 % more with exchange between the
     groups.

@@ -105,6 +105,7 @@ FILES = [
 _SLOW = [pytest.param(part, marks=pytest.mark.slow) for part in ("first byte", "last byte", "cut")]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("part", ["middle", "empty", "deleted", *_SLOW])
 @pytest.mark.parametrize("name", FILES)
 def test_any_damage_is_told_and_changes_nothing(

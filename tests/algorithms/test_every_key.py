@@ -155,6 +155,7 @@ def numbers(config: Mapping[str, Any], like: Job | None = None) -> list[Any]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [one if one == "fedprox" else pytest.param(one, marks=pytest.mark.slow) for one in JOBS]
 )

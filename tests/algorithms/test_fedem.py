@@ -236,6 +236,7 @@ def two_concepts() -> Federation:
     return Federation(pool=pool, train=rows, test=rows, group=torch.tensor([0, 0, 1, 1]))
 
 
+@pytest.mark.full
 def test_fedrc_joins_clients_of_one_concept_whose_labels_differ() -> None:
     """From this start FedEM puts three clients together; FedRC finds the concepts."""
     fed, front = two_concepts(), Front(LoopEngine(mlp((4,), 4, hidden=[]), two_concepts().pool))

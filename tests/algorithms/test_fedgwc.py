@@ -162,6 +162,7 @@ def test_clients_with_hard_data_get_a_cluster_of_their_own() -> None:
     assert int(before.calm[0]) == CLIENTS // 4 - 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("participation", "told"), [(1.0, True), (0.6, True), (0.5, False)])
 def test_more_than_half_of_the_clients_in_a_round_is_fedavg(
     participation: float, told: bool

@@ -91,6 +91,7 @@ def test_two_ranks_leave_the_files_of_one(two_ranks: Pair, algorithm: str, tmp_p
     assert [v["ranks"] for v in versions] == [1, 2]
 
 
+@pytest.mark.full
 def test_a_signal_to_any_rank_ends_all_and_any_number_goes_on(
     two_ranks: Pair, tmp_path: Path
 ) -> None:

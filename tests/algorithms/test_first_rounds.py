@@ -40,6 +40,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.thinned
 def test_first_rounds_are_as_they_were(name: str) -> None:
     golden = json.loads(GOLDEN.read_text())
     assert name in golden, "a new algorithm: run PYTHONPATH=tests python tests/algorithms/golden.py"
@@ -59,6 +60,7 @@ def test_there_are_no_golden_rounds_of_algorithms_that_are_gone() -> None:
     assert sorted(json.loads(GOLDEN.read_text())) == ALGORITHMS
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("engine", ["vmap", "fused"])
 def test_every_engine_gives_the_same_rounds(name: str, engine: str) -> None:
     assert_alike(play(job_of(name), engine_of(engine, name)), played_by_loop(name))
@@ -79,6 +81,7 @@ def assert_alike(got: list[Played], want: list[Played]) -> None:
             assert dict(mine.notes) == pytest.approx(dict(its.notes), rel=1e-3, abs=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["fedavg", "oracle", "ifca", "cfl_mgd", "lcfl", "flexcfl"])
 def test_keeping_the_rows_changes_nothing(name: str) -> None:
     job = dataclasses.replace(job_of(name), discrepancy=True)
@@ -90,6 +93,7 @@ def test_keeping_the_rows_changes_nothing(name: str) -> None:
         assert notes == other.reports[-1].notes
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", AS_ALONE)
 def test_seeds_in_lockstep_are_the_seeds_alone(method: str) -> None:
     job = job_of(method)

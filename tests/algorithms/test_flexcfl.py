@@ -334,6 +334,7 @@ def test_with_random_joining_a_shifted_client_still_looks_for_its_direction() ->
     assert report.models_down == 1 + 10 * 3, "they were never sent the directions"
 
 
+@pytest.mark.full
 def test_communication_is_that_of_the_paper() -> None:
     """2 K T + N C + 2 alpha C models, and C T more with the exchange: 1.26 of FedAvg, and 11.4 %
     more.

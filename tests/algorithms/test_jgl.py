@@ -69,6 +69,7 @@ def test_without_gradients_and_with_a_local_solver_it_is_ifca() -> None:
         assert ours.notes[loss] == theirs.notes[loss]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
 @pytest.mark.parametrize("sign", ["consistent", "literal"])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -108,6 +109,7 @@ def test_scores_by_hand(similarity: str, sign: str, reduction: str, weight: floa
     assert torch.equal(state.previous, models)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("weight", [0.05, 0.5, 1.0])

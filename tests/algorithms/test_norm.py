@@ -139,6 +139,7 @@ def test_nan_in_a_clients_statistics_stays_with_it() -> None:
     assert loss.isfinite().tolist() == [client != 3 for client in range(12)]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", [*SEVERAL, *RUNNING])
 def test_methods_run_or_are_refused_beforehand(name: str) -> None:
     """What a method says of itself is what its first round finds."""
@@ -156,6 +157,7 @@ def test_methods_run_or_are_refused_beforehand(name: str) -> None:
     assert clients.evaluate(served).loss_sum.isfinite().all()
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_method_says_beforehand_whether_statistics_can_stay(name: str) -> None:
     """Around a method as of the method; mixtures are refused with `recalibrate` too."""
@@ -169,6 +171,7 @@ def test_every_method_says_beforehand_whether_statistics_can_stay(name: str) -> 
         assert message.startswith("model=module.1.running_mean is not") == (name in GRADIENTS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "more", [("algorithm=ifca", "algorithm.averaging=gradient"), ("algorithm=jgl",)]
 )
@@ -229,6 +232,7 @@ def told_beside(method: Any, norm: Any, rounds: list[Any]) -> Iterator[tuple[Any
         yield clients.evaluate(algorithm.serve(state, clients, rnd)), cost.notes, seen
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(("base", "assign"), [("oracle", "labels"), ("finetune", "method")])
 def test_newcomers_are_tested_as_in_the_rounds_own_test(norm: str, base: str, assign: str) -> None:

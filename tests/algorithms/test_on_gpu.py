@@ -30,6 +30,7 @@ def test_the_same_rounds(name: str) -> None:
         assert_alike(play(job, job.engine), want)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "most"), [("fedavg", 14), ("ifca", 19), ("lcfl", 17)])
 def test_the_host_hardly_waits(
     name: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -49,6 +50,7 @@ def test_the_host_hardly_waits(
     assert max(b - a for a, b in pairwise(waits[-3:])) <= most
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "scenario"),
     [

@@ -23,6 +23,7 @@ from fedclust.metrics.accuracy import accuracy, validation_accuracy
 from fedclust.models.mlp import mlp
 
 
+@pytest.mark.full
 def test_an_interrupted_regression_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     data = dataset_for(TASKS["huber"], 160)
     y = {"y_train": data.y_train.numpy(), "y_test": data.y_test.numpy()}
@@ -46,6 +47,7 @@ REFUSES: dict[str, set[str]] = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", REFUSES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_method_computes_every_task_or_refuses_it(algorithm: str, name: str) -> None:

@@ -91,6 +91,7 @@ def test_fine_tuning_takes_its_own_number_of_passes(epochs: int) -> None:
     assert served.models[served.label].tolist() == [[1.0 + epochs], [5.0 + 5.0 * epochs]]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("base", ["fedavg", "ifca", "lcfl"])
 def test_fine_tuning_leaves_training_alone_and_none_is_the_base(base: str) -> None:
     fed = federation()

@@ -122,6 +122,7 @@ def test_epsilon_of_everybody_is_exact(z: float, rounds: int, epsilon: float) ->
     assert gaussian_epsilon(1e-6, 0.5) == 0.0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("q", "z", "rounds", "delta", "epsilon"),
     [
@@ -145,6 +146,7 @@ def test_epsilon_of_sampled_clients(
     assert found < orders.get_epsilon(delta)
 
 
+@pytest.mark.full
 def test_epsilon_of_unequal_rounds_by_summing_over_outcomes() -> None:
     """Two rounds with shares of their own: delta is the part of one distribution of outcomes that
     lies above exp(epsilon) times the other, over a fine table of both outcomes.
@@ -167,6 +169,7 @@ def test_epsilon_of_unequal_rounds_by_summing_over_outcomes() -> None:
     assert above(found * 0.999) > delta > above(found * 1.001)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("seed", "z"), [(0, 1.0), (1, 3.0), (2, 0.05)])
 def test_a_round_more_never_lowers_epsilon(seed: int, z: float) -> None:
     draw, dp = np.random.default_rng(seed), ClientDP(noise=z, min_members=2)
@@ -217,6 +220,7 @@ def test_who_may_be_private(name: str) -> None:
     assert (traits.averages and not traits.unnoised) == (name in PRIVATE)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
@@ -245,6 +249,7 @@ class Arriving(Static):
         return 0.5 if rnd.t == 1 else 1.0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("num_clusters", "noise"), [(1, 1.5), (2, 0.5)])
 def test_a_private_job_records_epsilon_and_continues(num_clusters: int, noise: float) -> None:
     """Of all rounds, each with its own share; with one model nobody is moved, which costs a third

@@ -112,6 +112,7 @@ def test_every_scenario_is_eventful() -> None:
     assert {scenario for _, scenario in DIAGONAL} == set(SCENARIOS)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("algorithm", "scenario"), DIAGONAL)
 def test_interrupted_before_and_after_the_clustering(
     algorithm: str, scenario: str, tmp_path: Path

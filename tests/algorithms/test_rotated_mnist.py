@@ -42,6 +42,7 @@ def run(name: str, fed: Federation, *overrides: str) -> tuple[torch.Tensor, floa
     )
 
 
+@pytest.mark.full
 def test_clusters_are_the_rotations_and_pay_off(rotated: Federation) -> None:
     _, fedavg, fedavg_states = run("fedavg", rotated)
     _, oracle, _ = run("oracle", rotated)

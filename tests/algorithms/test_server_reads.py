@@ -106,6 +106,7 @@ def test_every_method_says_what_its_server_reads(name: str) -> None:
     assert kind(name) in set(READS) - {"as its base"}
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", [n for n in ALGORITHMS if n not in (*WEIGHING, *QUIET)])
 def test_masks_that_cancel_are_noticed_by_who_reads_single_updates(name: str) -> None:
     assert alike(name) == (kind(name) != "single updates")

@@ -109,6 +109,7 @@ def test_halves_of_a_cluster_inherit_and_a_new_model_begins_anew() -> None:
     assert set(server.kept(after)) == set(digests(after))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_method_that_averages_takes_the_servers_steps(name: str) -> None:
     fed, base = federation(), configured(name, "participation=0.5")

@@ -48,6 +48,7 @@ def layers(method: Any) -> list[Wrapper]:
     return made
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_layer_keeps_what_it_does_not_name(name: str) -> None:
     method = Objects().make(config_of(name)["algorithm"], "algorithm")

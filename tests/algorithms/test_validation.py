@@ -187,6 +187,7 @@ def on(job: Job, changed: Pool) -> Job:
     return replace(job, federations=federations, engine=engine)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scenario", ["static", "drift"])  # which is also tested at changes
 def test_with_validation_examples_test_data_do_not_decide_whether_a_run_goes_on(
     scenario: str, tmp_path: Path
@@ -209,6 +210,7 @@ def table(folder: Path) -> pd.DataFrame:
     return rounds[rounds["metric"] != "seconds"].reset_index(drop=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("algorithm", "scenario"), [("ifca", "newcomers"), ("lcfl", "swap_part"), ("fedem", "drift")]
 )
@@ -276,6 +278,7 @@ def test_only_the_evaluator_names_them() -> None:
     }
 
 
+@pytest.mark.full
 def test_an_interrupted_run_and_seeds_together_give_the_same_bits(tmp_path: Path) -> None:
     config = {**config_in("ifca", "drift"), "validation": 0.25, "engine": "loop"}
     check_config(config, tmp_path, after=(1, 4))

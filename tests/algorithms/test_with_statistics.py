@@ -65,6 +65,7 @@ def ran(name: str, front: Front) -> tuple[Served, Tensor]:
     return served, torch.tensor(cost.notes.get("discrepancy", 0.0))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_method_runs(name: str) -> None:
     """With the statistics that training made: a variance is one."""
@@ -82,6 +83,7 @@ def test_every_method_runs(name: str) -> None:
     assert (used[:, front.layout["module.1.running_var"]] != 1).any()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", ["sattler_cfl", "stocfl", "fesem", "flexcfl", "ocfl", "hcfl", "lcfed"]
 )

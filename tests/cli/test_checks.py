@@ -57,6 +57,7 @@ def _python(typed: tuple[str, ...]) -> None:
     fedclust.run(*BASE, *typed)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("way", [_run, _sweep, _tune, _python])
 @pytest.mark.parametrize("what", REFUSED)
 def test_every_way_refuses_what_a_run_refuses(
@@ -129,6 +130,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
     return lambda: " ".join(text.getvalue().split())
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("way", [_run, _tune, _python])
 @pytest.mark.parametrize("what", TOLD)
 def test_every_way_tells_what_has_no_effect(

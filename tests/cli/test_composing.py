@@ -35,6 +35,7 @@ def _both(overrides: list[str], mode: RunMode, own: Path | None = None) -> tuple
         return OmegaConf.to_yaml(gone_on), OmegaConf.to_yaml(anew)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("overrides", "mode"),
     [
@@ -51,6 +52,7 @@ def test_a_config_with_values_added_is_the_one_hydra_composes(
     assert f"- hydra.mode={mode.name}" in gone_on
 
 
+@pytest.mark.full
 def test_a_sweep_composes_each_job_once_and_starts_what_it_composed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -103,6 +105,7 @@ def test_a_choice_that_a_sweep_leaves_open_is_asked_for_by_a_job(tmp_path: Path)
             in_mode(composed, ["experiment=open"], tmp_path, RunMode.RUN)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("file", "text", "stays"),
     [
@@ -123,6 +126,7 @@ def test_only_what_describes_a_method_is_taken_out(
     assert list(node) == ["_target_", *(["about"] if stays else [])]
 
 
+@pytest.mark.full
 def test_an_edited_file_is_read_anew(tmp_path: Path) -> None:
     """A process composes many times, as a notebook does, and keeps what it has parsed."""
     file = tmp_path / "solver" / "mine.yaml"
@@ -155,6 +159,7 @@ def test_references_of_our_own_configs_are_few() -> None:
     check_expansion(OmegaConf.create({"a": "${b}", "b": "${a}", "c": "${nowhere.x}"}))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -266,6 +266,7 @@ BAD = [
 ]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("arguments", "named"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD]
 )
@@ -411,6 +412,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_a_report_that_cannot_be_made_is_told_of_a_finished_job_too(
     fedclust: Callable[..., object], tmp_path: Path
 ) -> None:
@@ -424,6 +426,7 @@ def test_a_report_that_cannot_be_made_is_told_of_a_finished_job_too(
     assert before == {p: p.read_bytes() for p in before}
 
 
+@pytest.mark.full
 def test_a_finished_job_is_reported_as_asked_last(
     fedclust: Callable[..., object], tmp_path: Path
 ) -> None:
@@ -466,6 +469,7 @@ def test_a_file_that_is_made_of_itself_is_one_line(
     assert_one_line(done, "a key or a file refers to itself")
 
 
+@pytest.mark.full
 def test_the_sweep_flag_may_stand_anywhere(fedclust: Callable[..., object], tmp_path: Path) -> None:
     small = ["progress=false", "rounds=1", "partition.num_clients=8"]
     assert fedclust("run", *small, "-m", "algorithm=fedavg,local").status == 0  # type: ignore[attr-defined]

@@ -30,6 +30,7 @@ def test_a_folder_is_named_after_what_counts() -> None:
     assert job_folder(given[::-1], "ifca") == "ifca,rounds=3,seeds=_0_,solver.lr=0.1"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -53,6 +54,7 @@ def test_a_refused_job_leaves_what_was_there(
     assert (tmp_path / "outputs" / "multirun.yaml").read_text() == "mine"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -92,6 +94,7 @@ def test_what_is_typed_may_lie_anywhere(fedclust: Callable[..., object], tmp_pat
     assert list((tmp_path / "here").iterdir()) == []
 
 
+@pytest.mark.full
 def test_a_sweep_says_which_job_it_is_at_and_when_all_are_done(
     fedclust: Callable[..., object],
 ) -> None:

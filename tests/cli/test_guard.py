@@ -29,6 +29,7 @@ def experiment(folder: Path, text: str) -> str:
     return f"--config-dir={folder / 'own'}"
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("text", "named"),
     [

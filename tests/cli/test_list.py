@@ -77,6 +77,7 @@ def test_a_users_own_experiment_is_listed_with_its_jobs(
     assert line.split() == ["small", "2", "0.25", "h,", "2", "GB", "a", "small", "one"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("scales", "wrong"),
     [
@@ -103,6 +104,7 @@ def test_scales_of_a_wrong_form_are_one_line(
         assert f"{file}: {wrong}" in shown.err  # type: ignore[attr-defined]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("group", sorted(groups(None)))
 def test_descriptions_are_shown_at_every_width(
     fedclust: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, group: str

@@ -20,6 +20,7 @@ from fedclust.metrics import METRICS, Meaning
 SMALL = ("rounds=2", "partition.num_clients=8", "solver.epochs=1", "model=linear")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("progress", ["true", "false"])
 def test_a_job_ends_with_its_folder_and_its_final_numbers(
     fedclust: Callable[..., Any], tmp_path: Path, progress: str
@@ -41,6 +42,7 @@ def test_a_job_ends_with_its_folder_and_its_final_numbers(
         assert done.err.count("\n") == again.err.count("\n") == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("progress", "ends"), [("true", 0), ("false", 2)])
 def test_jobs_of_a_sweep_end_so_where_no_rounds_are_shown(
     fedclust: Callable[..., Any], progress: str, ends: int
@@ -85,6 +87,7 @@ def test_a_job_that_a_guess_beats_says_so(
     assert outcome(tmp_path, last, config, "is done") == done
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("progress", ["true", "false"])
 def test_what_holds_of_several_jobs_of_a_sweep_is_said_once(
     fedclust: Callable[..., Any], progress: str

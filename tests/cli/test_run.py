@@ -34,6 +34,7 @@ FILES = (
 )
 
 
+@pytest.mark.full
 def test_a_run_leaves_its_files(fedclust: Callable[..., Any], tmp_path: Path) -> None:
     done = fedclust("run", *TINY, "seeds=2")
     assert done.status == 0, done.err
@@ -69,6 +70,7 @@ def test_a_sweep_ends_with_its_report(fedclust: Callable[..., Any], tmp_path: Pa
     assert again.status == 0, again.err
 
 
+@pytest.mark.full
 def test_a_sweep_goes_on_after_a_bad_and_a_diverging_job(
     fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -115,6 +117,7 @@ def test_seeds_alone_or_in_company_are_the_same(
     pd.testing.assert_frame_equal(together, alone)
 
 
+@pytest.mark.full
 def test_k_need_not_be_known(fedclust: Callable[..., Any], tmp_path: Path) -> None:
     done = fedclust("run", *TINY, "solver.epochs=5", "num_clusters=auto", "hydra.run.dir=here")
     assert done.status == 0, done.err
@@ -200,6 +203,7 @@ def test_folders_are_named_by_what_differs() -> None:
     assert job_folder(long, "lcfl") != job_folder([*long[:-1], "partition.option19=other"], "lcfl")
 
 
+@pytest.mark.full
 def test_names_of_files_need_not_be_utf8(
     fedclust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +263,7 @@ def test_a_signal_while_a_round_is_saved_costs_no_further_round(
     assert json.loads(status.read_text())["rounds_done"] == 2
 
 
+@pytest.mark.full
 def test_saving_takes_a_tenth_of_the_time_at_most(
     fedclust: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,6 +398,7 @@ def test_an_error_in_a_users_method_begins_with_its_line(
     assert not any("runtime/run.py" in line for line in told)
 
 
+@pytest.mark.full
 def test_a_failing_method_leaves_the_others_of_a_sweep_alone(
     fedclust: Callable[..., Any], mine: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -426,6 +432,7 @@ def test_options_of_a_wrapper_are_not_asked_of_what_it_wraps(
     assert yaml.safe_load(file.read_text())["algorithm"]["epochs"] == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("typed", "where"),
     [
@@ -482,6 +489,7 @@ def test_keys_that_the_method_or_the_scenario_leaves_unused_are_told(
     assert "common.release_every has no effect: it is read by scenario=incremental" in told
 
 
+@pytest.mark.full
 def test_an_experiment_of_ones_own_has_scales_too(
     fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -502,6 +510,7 @@ def test_an_experiment_of_ones_own_has_scales_too(
     assert "mine has the scales paper, laptop" in again.err
 
 
+@pytest.mark.full
 def test_a_sweep_over_methods_with_an_option_of_theirs_runs_all(
     fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:

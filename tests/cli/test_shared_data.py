@@ -34,6 +34,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
+@pytest.mark.full
 def test_jobs_of_a_sweep_that_differ_in_methods_share_their_data(
     fedclust: Callable[..., Any], tmp_path: Path, loaded: list[Any]
 ) -> None:
@@ -51,6 +52,7 @@ def test_jobs_of_a_sweep_that_differ_in_methods_share_their_data(
     assert (both / "federation.json").read_text() == (alone / "federation.json").read_text()
 
 
+@pytest.mark.full
 def test_searches_for_several_methods_share_their_data(
     fedclust: Callable[..., Any], loaded: list[Any]
 ) -> None:

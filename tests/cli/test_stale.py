@@ -34,6 +34,7 @@ def results(folder: Path) -> dict[Path, bytes]:
     }
 
 
+@pytest.mark.full
 def test_a_finished_job_of_other_code_says_so_and_keeps_its_numbers(
     fedclust: Callable[..., object], tmp_path: Path
 ) -> None:

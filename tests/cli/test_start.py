@@ -22,6 +22,7 @@ for command in (["--help"], ["run", "--help"], ["list"], ["list", "experiment"],
 """
 
 
+@pytest.mark.full
 def test_what_only_shows_imports_nothing_heavy() -> None:
     program = PROGRAM.replace("sys.argv_heavy", repr(HEAVY))
     done = subprocess.run(
@@ -31,6 +32,7 @@ def test_what_only_shows_imports_nothing_heavy() -> None:
     assert told == ["imported:"] * 7
 
 
+@pytest.mark.full
 def test_a_short_run_imports_no_library_it_does_not_use_and_needs_no_stream_for_errors(
     tmp_path: Path,
 ) -> None:
@@ -53,6 +55,7 @@ print("imported:", *sorted(set({heavy!r}) & set(sys.modules)))
     assert len(list(tmp_path.rglob("clients.parquet"))) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("surroundings", "commands"),
     [

@@ -48,6 +48,7 @@ def test_a_job_returns_the_mean_over_seeds_of_the_last_accuracy(returned: list[A
     assert returned == last["bytes"].mean().loc[["fedavg", "local"]].tolist()
 
 
+@pytest.mark.full
 def test_with_validation_examples_a_job_returns_their_accuracy(returned: list[Any]) -> None:
     result = package.sweep(*TINY, algorithm=["fedavg"], validation=0.2)
     last = result.rounds.query("round == 1")
@@ -56,6 +57,7 @@ def test_with_validation_examples_a_job_returns_their_accuracy(returned: list[An
     assert next(iter(result.folder.glob("fedavg*"))).name.endswith("validation=0.2")
 
 
+@pytest.mark.full
 def test_a_job_that_cannot_run_returns_nothing(returned: list[Any]) -> None:
     with pytest.raises(SweepError, match="rounds=0 is not allowed"):
         package.sweep("progress=false", "partition.num_clients=8", rounds=[0, 1])
@@ -147,6 +149,7 @@ class Notes(NoTracker):
 """
 
 
+@pytest.mark.full
 def test_a_tracker_is_begun_fed_and_given_the_results(
     fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -181,6 +184,7 @@ def test_a_tracker_is_begun_fed_and_given_the_results(
     assert (tmp_path / "notes.txt").read_text().splitlines()[-1] == "closed"
 
 
+@pytest.mark.full
 def test_a_glob_of_choices_is_a_sweep_over_them(
     returned: list[Any], fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:

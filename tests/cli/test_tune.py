@@ -71,6 +71,7 @@ def trials_of(where: Path) -> Path:
     return file
 
 
+@pytest.mark.full
 def test_a_search_leaves_its_trials_and_the_best(found: Path) -> None:
     file = trials_of(found)
     trials = pd.read_csv(file)
@@ -91,6 +92,7 @@ def test_a_search_leaves_its_trials_and_the_best(found: Path) -> None:
     assert not (job / "checkpoints").exists()
 
 
+@pytest.mark.full
 def test_trials_see_no_test_example_and_are_those_of_a_run_that_does(
     fedclust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +281,7 @@ def test_a_job_says_that_its_values_were_searched_elsewhere(
     assert said in " ".join((done.out + done.err).split())
 
 
+@pytest.mark.full
 def test_a_sweep_is_refused_where_a_part_has_no_search_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -303,6 +306,7 @@ def test_a_sweep_is_refused_where_a_part_has_no_search_at_all(
             check("tuned=x", *given[1:], "algorithm=fedavg,ifca")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -452,6 +456,7 @@ def test_a_search_tells_that_seeds_draw_test_rows_of_their_own(
     assert done.err.count("every seed draws test rows of its own") == told
 
 
+@pytest.mark.full
 def test_trials_are_compared_by_a_score(fedclust: Callable[..., Any], tmp_path: Path) -> None:
     """The Brier score, of which less is better; the report of another process knows what it is."""
     done = fedclust("tune", "algorithm=fedavg", *TINY, "objective=brier", "trials=2")

@@ -59,6 +59,7 @@ def trials_of(where: Path) -> pd.DataFrame:
     return pd.read_csv(file)
 
 
+@pytest.mark.full
 def test_a_mistake_in_a_method_of_one_s_own_ends_its_trial_alone(
     fedclust: Callable[..., Any], tmp_path: Path, own: Path
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_mistake_in_a_method_of_one_s_own_ends_its_trial_alone(
     assert list((tmp_path / "outputs").rglob("report.html"))
 
 
+@pytest.mark.full
 def test_what_the_engine_cannot_compute_ends_its_trial_alone(
     fedclust: Callable[..., Any], tmp_path: Path, own: Path
 ) -> None:
@@ -90,6 +92,7 @@ def test_what_the_engine_cannot_compute_ends_its_trial_alone(
     assert "Traceback" not in done.err
 
 
+@pytest.mark.full
 def test_where_every_trial_fails_it_is_one_line_and_the_status_of_a_failed_run(
     fedclust: Callable[..., Any], tmp_path: Path, own: Path
 ) -> None:
@@ -103,6 +106,7 @@ def test_where_every_trial_fails_it_is_one_line_and_the_status_of_a_failed_run(
     assert trials_of(tmp_path)["state"].tolist() == ["failed"] * 2
 
 
+@pytest.mark.full
 def test_a_search_of_few_settings_ends_when_all_have_run(
     fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -127,6 +131,7 @@ def test_a_search_of_few_settings_ends_when_all_have_run(
     assert (again.status, trials_of(tmp_path).equals(trials)) == (0, True)
 
 
+@pytest.mark.full
 def test_what_is_typed_is_searched_and_the_default_is_tried_first(
     fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -140,6 +145,7 @@ def test_what_is_typed_is_searched_and_the_default_is_tried_first(
     assert trials_of(tmp_path)["solver.lr"].tolist() == rates
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -168,6 +174,7 @@ def test_what_cannot_be_searched_is_one_line_before_anything_runs(
     assert not (tmp_path / "outputs").exists()
 
 
+@pytest.mark.full
 def test_a_key_that_is_typed_twice_has_the_last_value(
     fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def same_partition(a: Tensor, b: Tensor) -> bool:
     return torch.equal(a.unsqueeze(1) == a, b.unsqueeze(1) == b)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_three_planted_blocks_are_recovered(name: str) -> None:
     # its radii are rules of thumb: a percentile that merges blocks, see test_dbscan_radius, a knee
@@ -100,6 +101,7 @@ def test_distances_that_are_no_numbers_are_refused(name: str) -> None:
         configured(name, 2)(distance, STREAM)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", WITH_AUTO)
 def test_auto_finds_three_blocks_and_one_where_there_is_no_structure(method: Any) -> None:
     distance, block = blocks(9, 7, 8)
@@ -152,6 +154,7 @@ def test_extreme_numbers_of_clusters(method: Any) -> None:
     assert method(num_clusters="auto")(torch.zeros(1, 1), STREAM).tolist() == [0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", WITH_AUTO)
 def test_identical_clients_end_up_together(method: Any) -> None:
     block = torch.arange(12) // 4

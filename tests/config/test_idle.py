@@ -24,6 +24,7 @@ IMAGES = "partition=transform"
 STILL = "nobody's data change; it needs a scenario with a shift"
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("job", "typed", "why"),
     [
@@ -124,6 +125,7 @@ SCENARIO = "with privacy every client is drawn by itself, with the probability p
 PULL = "after the warm-up, where algorithm.mu takes its place"
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("job", "typed", "why"),
     [

@@ -30,6 +30,7 @@ def targets(group: str) -> set[str]:
     return {node["_target_"] for node in nodes if "_target_" in node}
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("group", sorted(PARTS))
 def test_the_parts_of_a_group_are_those_that_can_be_chosen(group: str) -> None:
     assert set(parts(group)) == targets(group)
@@ -45,6 +46,7 @@ def attributes() -> Iterator[str]:
             yield f"{module.name}.{name}"
 
 
+@pytest.mark.full
 def test_nothing_else_of_fedclust_can_be_named() -> None:
     refused = 0
     names = list(attributes())
@@ -242,6 +244,7 @@ def all_targets(node: Any) -> Iterator[str]:
             yield from all_targets(value)
 
 
+@pytest.mark.full
 def test_every_number_of_every_part_states_its_range() -> None:
     files = [file for file in CONF.rglob("*.yaml") if "hydra" not in file.parts]
     found = {one for file in files for one in all_targets(yaml.safe_load(file.read_text()))}

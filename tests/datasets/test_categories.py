@@ -126,6 +126,7 @@ def test_the_sign_beside_a_number(text: str, sign: str) -> None:
     assert sign_of(text) == sign
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("form", "says"),
     [

@@ -59,6 +59,7 @@ def node(name: str, folder: Path) -> dict[str, Any]:
     return found if name in ("watch", "load") else found | given
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["csv", "hf", "leaf", "load", "series", "watch"])
 def test_an_odd_value_is_one_line_or_read(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

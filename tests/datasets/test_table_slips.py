@@ -40,6 +40,7 @@ def load(table: pd.DataFrame, folder: Path, *, index: bool = False, **options: A
     return Csv(path=str(folder / "t.csv"), client="who", **options).load()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("more", "index"),
     [
@@ -302,6 +303,7 @@ def test_every_client_tests_on_its_classes_by_their_shares(tmp_path: Path) -> No
             assert int(dataset.y_test[dataset.test_owner == client].sum()) == 4
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("share", [0.2, 0.6])
 @pytest.mark.parametrize("rare", [2, 3, 5])
 def test_a_rare_class_is_on_both_sides_where_a_client_has_two(

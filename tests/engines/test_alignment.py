@@ -29,6 +29,7 @@ def directions(models: Tensor) -> Tensor:
     return torch.randn(models.shape, generator=torch.Generator().manual_seed(5))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", ENGINES)
 def test_products_and_norms_are_those_of_the_gradients(kind: str, name: str) -> None:
@@ -76,6 +77,7 @@ PATTERNS = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("name", ["mlp128", "cnn_femnist_tiny"])
 @pytest.mark.parametrize("kind", ENGINES)

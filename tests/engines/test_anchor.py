@@ -141,6 +141,7 @@ def test_a_step_with_a_weight_for_every_parameter_by_hand(engine: str) -> None:
     assert torch.equal(own.answer(still).params, plain)  # a factor of nothing
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("each_step", [False, True])
 @pytest.mark.parametrize("own_anchor", [False, True])
 @pytest.mark.parametrize("solver", ["proximal", "everything", "adam"])

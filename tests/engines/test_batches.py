@@ -53,6 +53,7 @@ def defined(plan: Schedule, shards: Shards) -> tuple[Tensor, Tensor, Tensor]:
     return position + first, label.transpose(0, 1), inside / size.clamp(min=1)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("work", [None, 0.3])
 @pytest.mark.parametrize("counts", COUNTS)

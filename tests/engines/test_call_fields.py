@@ -48,6 +48,7 @@ def call(engine: Engine, field: str, solver: str) -> TrainCall:
     return TrainCall(starts(engine), labels(rows), shards, how, how.lr, slots=slots, **more)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("solver", ["sgd", "full_batch", "everything"])
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("name", MODELS)
@@ -71,6 +72,7 @@ def _without(given: TrainCall) -> dict[str, object]:
     return {name: getattr(given, name) for name in names}
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("kind", ["loop", *FAST])
 def test_a_row_alone_equals_the_row_in_company(kind: str, field: str) -> None:
@@ -99,6 +101,7 @@ def test_weights_of_one_and_a_term_of_zero_change_nothing(kind: str) -> None:
     torch.testing.assert_close(engine.answer(same).params, plain.params, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("part", ["body", "head"])
 @pytest.mark.parametrize("name", ["mlp128", "flex_mnist_cnn"])
 @pytest.mark.parametrize("kind", ["loop", *FAST])
@@ -149,6 +152,7 @@ def test_one_full_batch_step_by_hand(kind: str) -> None:
     assert torch.equal(got.params[row], start)  # softmax regression is all head
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", ["loop", *FAST])
 def test_losses_of_examples_have_the_losses_of_rows_as_their_mean(kind: str, name: str) -> None:
@@ -168,6 +172,7 @@ def test_losses_of_examples_have_the_losses_of_rows_as_their_mean(kind: str, nam
     )
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", ["loop", *FAST])
 def test_mixtures_average_probabilities(kind: str, name: str) -> None:
@@ -200,6 +205,7 @@ def test_a_mixture_of_one_model_has_its_loss_however_large(kind: str) -> None:
     torch.testing.assert_close(same.loss_sum, single.loss_sum, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("solver", ["sgd", "full_batch", "everything"])
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", ["loop", *FAST])

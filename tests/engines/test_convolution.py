@@ -146,6 +146,7 @@ def exact_gradient(model: Model, flat: Tensor, pool: Pool, rows: Tensor) -> Tens
     return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(own.values()))])
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gradients_are_those_of_the_definition(name: str) -> None:
     (engine, models), shards = engine_of(name), ragged_shards()
@@ -174,6 +175,7 @@ def test_large_kernels_of_several_rows_are_those_of_each() -> None:
     assert (together[0] - want).norm() < 2e-5 * want.norm()
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", NETWORKS)
 def test_rounded_factors_give_what_pytorch_makes_of_them(
     monkeypatch: pytest.MonkeyPatch, name: str
@@ -309,6 +311,7 @@ def test_sums_do_not_depend_on_threads(rows: int) -> None:
         assert torch.equal(gradient(1), gradient(3))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("option", ["-mno-avx512f", "-mno-avx"])
 def test_narrower_vectors(fresh: Path, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
     """What processors without the widest registers compute; without a compiler the same as ever."""

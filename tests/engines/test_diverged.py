@@ -68,6 +68,7 @@ def call_of(engine: FusedEngine, solver: Solver, models: Tensor) -> TrainCall:
     return TrainCall(models, label, shards, solver, solver.lr, slots=slots, anchor=anchor)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("precision", ["highest", "bf16"])
 @pytest.mark.parametrize("solver", ["sgd", "momentum", "full_batch", "everything"])
@@ -86,6 +87,7 @@ def test_a_diverged_row_changes_no_other(
         torch.testing.assert_close(got.loss[HEALTHY], want.loss[HEALTHY])
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", MODELS)
 def test_no_shipped_model_lets_a_diverged_row_change_another(name: str) -> None:
     engine = engine_of(name)
@@ -100,6 +102,7 @@ def test_no_shipped_model_lets_a_diverged_row_change_another(name: str) -> None:
     )
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("precision", ["highest", "bf16"])
 @pytest.mark.parametrize("name", [*ODD, *MODELS])
 def test_a_diverged_model_changes_no_loss_and_no_gradient_of_another(

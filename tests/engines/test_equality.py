@@ -62,6 +62,7 @@ TRAINED = [
 ]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("engine", "name", "solver"), TRAINED)
 def test_training_equals_the_loop(engine: str, name: str, solver: str) -> None:
     loop, fast = pair(engine, name)
@@ -83,6 +84,7 @@ def test_training_equals_the_loop(engine: str, name: str, solver: str) -> None:
         assert_equal_but_for_kinks(got.slots, expected.slots, loop.layout)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", MODELS)
 def test_reading_verbs_equal_the_loop(engine: str, name: str) -> None:
@@ -112,6 +114,7 @@ def test_init_is_the_same_in_every_engine(engine: str) -> None:
     assert torch.equal(starts(fast), starts(loop))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", DIFFERENT_KINDS)
 @pytest.mark.parametrize("solver", ["everything", "full_batch", "sgd"])

@@ -119,6 +119,7 @@ def _images(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(layers, "convolving", lambda *_: request.param)
 
 
+@pytest.mark.thinned
 @pytest.mark.usefixtures("_images")
 @pytest.mark.parametrize("solver", ["sgd", "everything"])
 @pytest.mark.parametrize("name", ODD)
@@ -131,6 +132,7 @@ def test_every_layer_option_equals_the_loop(name: str, solver: str) -> None:
     close(everything(fused, models, shards, SOLVERS[solver]), want, 2e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("other", ["row by row", "stacked"])
 @pytest.mark.parametrize(
     "name", ["cnn_femnist_tiny", "flex_mnist_cnn", "flex_femnist_cnn", "tf_cifar"]
@@ -145,6 +147,7 @@ def test_convolutions_are_the_same_in_all_ways(
     close(everything(engine, starts(engine), shards, SOLVERS["sgd"]), usual, 2e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["mlp128", "flex_mnist_cnn"])
 @pytest.mark.parametrize("max_rows", [1, 2, 3])
 def test_chunk_size_is_irrelevant(name: str, max_rows: int) -> None:
@@ -341,6 +344,7 @@ def test_a_mask_that_cuts_through_a_parameter_is_refused() -> None:
         engine.answer(call)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("_images")
 @pytest.mark.parametrize("frozen", [("1.weight", "1.bias"), ("1.bias", "6.bias"), ("4.weight",)])
 def test_frozen_parts_of_convolutions_equal_the_loop(frozen: tuple[str, ...]) -> None:
@@ -401,6 +405,7 @@ def test_key_and_start_decide_a_row_and_nothing_else_does() -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["mlp128", "jgl_cnn"])
 @pytest.mark.parametrize("solver", ["sgd", "momentum", "proximal"])
 def test_a_local_step_takes_no_fresh_memory(

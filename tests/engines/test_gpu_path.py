@@ -75,6 +75,7 @@ def assert_same(here: LocalResult, there: LocalResult) -> None:
 TRAINED = [(name, "sgd") for name in MODELS] + [(name, "everything") for name in DIFFERENT_KINDS]
 
 
+@pytest.mark.thinned
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize(("name", "solver"), TRAINED)
 def test_training(name: str, solver: str) -> None:
@@ -96,6 +97,7 @@ def test_training(name: str, solver: str) -> None:
     assert_same(here, there)
 
 
+@pytest.mark.thinned
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("name", MODELS)
 def test_losses_gradients_and_tests(name: str) -> None:
@@ -122,6 +124,7 @@ def test_losses_gradients_and_tests(name: str) -> None:
         torch.testing.assert_close(there.cpu(), here)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["linear", "mlp", "cnn_femnist_tiny"])
 def test_the_host_does_not_wait_between_steps(device: Device, name: str) -> None:
     _, gpu = engines(name)
@@ -167,6 +170,7 @@ def several_calls(
     return kernels
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("given", [(), ("linear", "example_weight")])
 @pytest.mark.parametrize("solver", ["steps", "full_batch", "everything"])
 @pytest.mark.parametrize(
@@ -243,6 +247,7 @@ def one_step(outputs: list[Tensor], row: int, step: int, **job: Any) -> float:
     return -float((logp.gather(1, label.unsqueeze(1)) * share).sum())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize(
     ("solver", "given"),
@@ -273,6 +278,7 @@ def test_regression_is_one_launch(solver: str, given: tuple[str, ...], where: st
     assert later[0] <= first
 
 
+@pytest.mark.full
 def test_a_new_learning_rate_is_a_new_graph(device: Device) -> None:
     _, gpu = engines("mlp")
     assert (
@@ -281,6 +287,7 @@ def test_a_new_learning_rate_is_a_new_graph(device: Device) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("failure", ["nothing is computed", "no capture"])
 def test_a_graph_that_fails_is_not_used(
     device: Device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failure: str

@@ -101,6 +101,7 @@ def assert_in_registers(usage: str) -> None:
     assert found[2] == "0"
 
 
+@pytest.mark.full
 @TRITON
 @pytest.mark.usefixtures("_own_cache")
 @pytest.mark.parametrize("kind", ["*u8", "*fp32"])
@@ -131,6 +132,7 @@ _MORE = [
 ]
 
 
+@pytest.mark.full
 @TRITON
 @pytest.mark.usefixtures("_own_cache")
 @pytest.mark.parametrize(("sizes", "batch", "product", "spanned"), [*_QUICK, *_MORE])
@@ -229,6 +231,7 @@ def test_where_they_do_not(monkeypatch: pytest.MonkeyPatch, missing: str) -> Non
     assert not kernels.runs_on(torch.device("cuda:0"))
 
 
+@pytest.mark.full
 def test_triton_is_imported_for_a_gpu_only() -> None:
     module = "fedclust.engines.fused.cuda.gather"
     code = f"import fedclust.config.build, sys; sys.exit({module!r} in sys.modules)"

@@ -154,6 +154,7 @@ def both(name: str) -> tuple[Any, Any]:
     return fast, loop
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", READ)
 def test_training_and_reading_equal_the_loop(name: str) -> None:
     fast, loop = both(name)
@@ -170,6 +171,7 @@ def test_training_and_reading_equal_the_loop(name: str) -> None:
         torch.testing.assert_close(fast.answer(call), loop.answer(call), **CLOSE)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["table", "words", "windows"])
 @pytest.mark.parametrize("solver", ["everything", "adam"])
 def test_what_is_looked_up_moves_by_every_rule(name: str, solver: str) -> None:
@@ -192,6 +194,7 @@ def test_what_is_frozen_among_parts_stays() -> None:
     torch.testing.assert_close(got, want, **CLOSE)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["signals", "inception", "windows", "tanh"])
 @pytest.mark.parametrize("way", ["row by row", "stacked"])
 def test_without_compiled_code_they_are_the_same(

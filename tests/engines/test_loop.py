@@ -179,6 +179,7 @@ def test_weight_decay_and_the_models_own_penalty() -> None:
     )
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", ["linear", "mlp128", "cnn_femnist_tiny", "flex_mnist_cnn"])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_row_alone_is_bit_identical_to_the_row_in_company(name: str, solver: str) -> None:

@@ -70,6 +70,7 @@ def counting(patch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("job", range(48))
 def test_jobs_drawn_at_random_are_those_of_the_loop(
     monkeypatch: pytest.MonkeyPatch, job: int

@@ -68,6 +68,7 @@ def both(name: str) -> tuple[LoopEngine, FusedEngine]:
     return LoopEngine(NETWORKS[name], pool), FusedEngine(NETWORKS[name], pool)
 
 
+@pytest.mark.thinned
 @pytest.mark.usefixtures("_images")
 @pytest.mark.parametrize("solver", ["sgd", "everything"])
 @pytest.mark.parametrize("name", NETWORKS)
@@ -91,6 +92,7 @@ def test_training_equals_the_loop(name: str, solver: str) -> None:
     torch.testing.assert_close(sums.params.float(), expected.params, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NETWORKS)
 def test_reading_is_by_the_running_statistics(name: str) -> None:
     loop, fused = both(name)
@@ -120,6 +122,7 @@ def test_what_is_frozen_stays() -> None:
     torch.testing.assert_close(got.params, want.params, **CLOSE)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["plain", "cumulative", "no_affine", "residual"])
 def test_without_compiled_code_it_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shards, how = ragged_shards(COUNTS), SOLVERS["sgd"]

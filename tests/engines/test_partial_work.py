@@ -35,6 +35,7 @@ def straggling() -> Shards:
     return replace(ragged_shards(), work=WORK)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("engine", ["vmap", "fused"])
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("name", NAMES)
@@ -76,6 +77,7 @@ def test_half_of_four_epochs_is_two_epochs(engine: str, momentum: float) -> None
     torch.testing.assert_close(part.loss, want.loss, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_all_of_the_work_is_no_straggling(engine: str, solver: str) -> None:

@@ -33,6 +33,7 @@ READ: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", READ)
 def test_auto_is_fused_and_equals_the_loop(name: str) -> None:
     module, shape = READ[name]
@@ -64,6 +65,7 @@ def test_auto_is_fused_and_equals_the_loop(name: str) -> None:
         torch.testing.assert_close(one, other, **close)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_as_they_are_written_run_and_equal_the_loop(name: str) -> None:
     case = NETWORKS[name]

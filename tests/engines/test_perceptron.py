@@ -85,6 +85,7 @@ def both(
     return fast, slow
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("name", ["mlp", "mlp128"])
@@ -92,6 +93,7 @@ def test_every_solver_moves_the_weights_alike(name: str, where: str, solver: str
     assert_same(*both(shipped(name), ragged_shards(COUNTS), SOLVERS[solver], where=where))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("given", TERMS)
 @pytest.mark.parametrize("solver", ["sgd", "full_batch", "everything"])
 @pytest.mark.parametrize("where", WHERE)
@@ -102,6 +104,7 @@ def test_terms_of_a_call_move_the_weights_alike(
     assert_same(*both(shipped("mlp"), shards, SOLVERS[solver], given=given, where=where))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("hidden", [[1], [16], [17, 5], [33, 20, 7], [130]])
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("solver", ["sgd", "everything"])
@@ -131,6 +134,7 @@ def test_layers_without_a_bias_or_a_relu(where: str, solver: str) -> None:
     assert_same(*both(model, ragged_shards(COUNTS), SOLVERS[solver], where=where))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("name", ["mlp", "linear"])
@@ -185,6 +189,7 @@ def test_a_row_does_not_depend_on_its_company() -> None:
         )
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("job", range(60))
 def test_jobs_drawn_at_random_are_those_of_the_plain_engine(
     monkeypatch: pytest.MonkeyPatch, job: int
@@ -198,6 +203,7 @@ def test_jobs_drawn_at_random_are_those_of_the_plain_engine(
     assert_same(fast, slow)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("solver", ["sgd", "everything"])
 def test_many_examples(solver: str, where: str) -> None:

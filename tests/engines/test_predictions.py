@@ -52,6 +52,7 @@ def shares(rows: int) -> Tensor:
     return weight / weight.sum(1, keepdim=True)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize(
     ("name", "task"),

@@ -76,6 +76,7 @@ def check(engine: Engine, calls: list[TrainCall]) -> None:
         same(got, engine.answer(call), exactly=engine.exact)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("solver", ["sgd", "momentum", "everything"])
 @pytest.mark.parametrize("name", ["linear", "mlp128", "cnn_femnist_tiny"])
 @pytest.mark.parametrize("kind", ENGINES)
@@ -84,6 +85,7 @@ def test_calls_that_differ_in_their_rates_are_one(kind: str, name: str, solver: 
     check(engine, calls_of(engine, SOLVERS[solver], "all" if solver == "everything" else "lr"))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("more", [False, True])
 @pytest.mark.parametrize("solver", ["sgd", "momentum"])
 @pytest.mark.parametrize("kind", ENGINES)
@@ -108,6 +110,7 @@ def test_a_penalty_of_the_model_is_times_every_row_s_rate(kind: str) -> None:
     check(engine, calls_of(engine, SOLVERS["sgd"], "lr"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ENGINES)
 def test_sums_of_calls_that_differ_in_their_rates(kind: str) -> None:
     engine = made(kind, "mlp128")

@@ -298,6 +298,7 @@ def drawn_job(job: int, layers: Sequence[list[int]] = ([],)) -> tuple[Model, Poo
     )
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("job", range(60))
 def test_jobs_drawn_at_random_are_those_of_the_plain_engine(
     monkeypatch: pytest.MonkeyPatch, job: int
@@ -326,6 +327,7 @@ def works(found: ctypes.CDLL | None) -> bool:
     return (found is not None) == (compiled._compiler() is not None)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "left", [0.5, *(pytest.param(x, marks=pytest.mark.slow) for x in (0, 0.2, 0.999))]
 )
@@ -343,6 +345,7 @@ def test_libraries_are_kept_and_mended(fresh: Path, left: float) -> None:
     assert all(compiled._is_whole(path) for path in kept)
 
 
+@pytest.mark.full
 def test_a_cache_folder_that_cannot_be_written(fresh: Path) -> None:
     fresh.write_text("a file in its place")
     assert works(library("softmax"))
@@ -371,6 +374,7 @@ def test_a_compiler_that_is_asked_for_is_missed(
     assert not fresh.exists()
 
 
+@pytest.mark.full
 def test_another_processor_gets_its_own_library(
     fresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from fedclust.helpers.errors import ConfigError
 SHAPE = shape_of(RESNETS[0])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["vmap", "fused"])
 @pytest.mark.parametrize("name", RESNETS)
 def test_the_fast_engines_equal_the_loop(name: str, engine: str) -> None:
@@ -45,6 +46,7 @@ def test_the_fast_engines_equal_the_loop(name: str, engine: str) -> None:
     assert torch.equal(tests[0].sums, tests[1].sums)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", RESNETS)
 def test_auto_is_fused_where_there_is_compiled_code(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -94,6 +94,7 @@ def by_hand(call: TrainCall, row: int, asked: type[torch.optim.Optimizer], how: 
     return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     "more",
     [{}, {"weight_decay": 0.1}, {"clip_norm": 0.7}, BY_STEP],
@@ -140,12 +141,14 @@ def drawn(engine: Engine, seed: int) -> tuple[str, TrainCall]:
     return name, TrainCall(models, label, shards, solver, solver.lr, **given)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize("seed", range(30))
 def test_random_jobs_are_those_of_the_loop(seed: int, engine: str) -> None:
     compare(made("loop"), made(engine), seed)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", ["linear", "cnn_femnist_tiny"])
 @pytest.mark.parametrize("seed", range(12))
 def test_compiled_steps_are_those_of_the_loop(seed: int, name: str) -> None:
@@ -153,6 +156,7 @@ def test_compiled_steps_are_those_of_the_loop(seed: int, name: str) -> None:
     compare(made("loop", name), made("fused", name), 100 + seed, frozen=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(8))
 def test_without_a_compiler_steps_are_those_of_the_loop(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -179,6 +183,7 @@ def compare(loop: Engine, fast: Engine, seed: int, *, frozen: bool = True) -> No
     torch.testing.assert_close(got.loss, want.loss, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", SOLVERS)
 def test_rows_with_their_own_rates_are_as_alone(name: str, engine: str) -> None:

@@ -69,6 +69,7 @@ def assert_same(a: LocalResult, b: LocalResult) -> None:
         torch.testing.assert_close(a.slots, b.slots, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("name", ["linear", "mlp", "mlp128", "mclr"])
@@ -85,6 +86,7 @@ def test_every_solver_moves_the_weights_alike(
 TERMS = [("linear",), ("example_weight",), ("linear", "example_weight")]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("given", TERMS)
 @pytest.mark.parametrize("solver", ["sgd", "momentum", "proximal", "full_batch", "everything"])
 @pytest.mark.parametrize("name", ["linear", "mlp128", "mclr"])

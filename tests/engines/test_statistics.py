@@ -41,6 +41,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NETWORKS)
 def test_vmap_equals_the_loop(name: str) -> None:
     """Rows of other lengths beside it, whose batches are padded."""
@@ -193,6 +194,7 @@ def test_a_layout_knows_what_is_trained() -> None:
     assert plain.of_trained(rows) is rows
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", RESNETS)
 def test_residual_networks_with_batch_normalisation(name: str) -> None:
     pool, shards = toy_pool((3, 8, 8)), ragged_shards((7, 9))
@@ -208,6 +210,7 @@ def test_residual_networks_with_batch_normalisation(name: str) -> None:
     assert bool((want.params != models)[:, ~_trained(loop)].any(1).all())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "efficientnet_b0"])
 def test_torchvisions_networks_run_from_their_constructors(name: str) -> None:
     """Dropout and StochasticDepth within are drawn by the key of the client."""

@@ -80,6 +80,7 @@ def assert_same(a: Sums, b: Sums) -> None:
         assert torch.equal(getattr(a, name), getattr(b, name)), name
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch, engine: str, rows: int) -> None:
@@ -100,6 +101,7 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch, engine: str, rows: 
     assert sum(trained) == len(COUNTS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("max_rows", [2, 5])
 @pytest.mark.parametrize("engine", ["vmap", "fused"])
 def test_chunks_change_rounding_only(engine: str, max_rows: int) -> None:
@@ -126,6 +128,7 @@ def test_company_does_not_show(engine: str) -> None:
         assert_same(together, computing.answer(call))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("model", ["linear", "cnn_femnist_tiny"])
 @pytest.mark.parametrize("weight", [None, WEIGHT])
 @pytest.mark.parametrize("engine", ENGINES)

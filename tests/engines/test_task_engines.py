@@ -41,6 +41,7 @@ def test_the_slope_is_that_of_autograd(name: str) -> None:
     torch.testing.assert_close(task.loss(outputs, pool.y, "sum"), each.sum())
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("hidden", [0, 5])
 @pytest.mark.parametrize("solver", ["sgd", "everything"])
 @pytest.mark.parametrize("engine", ENGINES)
@@ -62,6 +63,7 @@ def test_training_equals_the_loop(name: str, engine: str, solver: str, hidden: i
     torch.testing.assert_close(quick.params, want.params, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("hidden", [0, 5])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", TASKS)

@@ -68,6 +68,7 @@ def test_predictions_of_any_size_are_read_and_a_pipe_is_not_waited_for(tmp_path:
         Run(tmp_path, {}, {}, {}).predictions()
 
 
+@pytest.mark.full
 def test_scores_are_those_of_the_predictions_that_are_kept() -> None:
     plain = fedclust.run(TINY)
     result = fedclust.run(
@@ -106,6 +107,7 @@ def test_scores_are_those_of_the_predictions_that_are_kept() -> None:
     assert before.read_text().splitlines()[-1] == after.read_text().splitlines()[-1]  # the hash
 
 
+@pytest.mark.full
 def test_a_guess_without_inputs_has_the_scores_that_are_asked_for() -> None:
     result = fedclust.run(TINY, scores=["auroc", "log_loss"], predictions=True, rounds=1)
     about = json.loads((result.folder / "federation.json").read_text())["seeds"]["0"]
@@ -132,6 +134,7 @@ def test_a_guess_without_inputs_has_the_scores_that_are_asked_for() -> None:
     assert result.table().records[0]["no_inputs"] == pytest.approx(100 * found["accuracy"])
 
 
+@pytest.mark.full
 def test_asked_for_afterwards_they_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedclust.launch.job_folder.names_folder", lambda _: False)
     fedclust.run(TINY, rounds=1)
@@ -141,6 +144,7 @@ def test_asked_for_afterwards_they_are_refused(monkeypatch: pytest.MonkeyPatch) 
         fedclust.run(TINY, rounds=1, predictions=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
@@ -163,6 +167,7 @@ def test_a_mistake_is_one_line_before_the_first_round(keys: dict[str, Any], word
     assert not list(Path("outputs").rglob("rounds.csv"))
 
 
+@pytest.mark.full
 def test_a_score_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "costs.py").write_text(OWN)
@@ -180,6 +185,7 @@ def test_a_score_of_ones_own(tmp_path: Path) -> None:
     assert set(result.scores["score"]) == {"cost"}
 
 
+@pytest.mark.full
 def test_an_objective_may_be_a_score_of_validation_examples() -> None:
     result = fedclust.run(TINY, rounds=2, validation=0.25, objective="validation_auroc")
     assert result.rounds["validation_auroc"].notna().tolist() == [False, True]
@@ -193,6 +199,7 @@ class Ending(Silent):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+@pytest.mark.full
 def test_a_run_that_continues_ends_with_the_same_bytes(tmp_path: Path) -> None:
     given = [f"{key}={value}" for key, value in TINY.items()]
     asked = ["scores=[auroc,brier]", "score_every=2", "predictions=true", "rounds=5", "seeds=2"]
@@ -218,6 +225,7 @@ def test_a_run_that_continues_ends_with_the_same_bytes(tmp_path: Path) -> None:
     assert any("seed=1.parquet is damaged" in line for line in folder.remarks)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("sketched")
 @pytest.mark.parametrize("task", ["multilabel", "regression"])
 def test_scores_of_other_tasks(tmp_path: Path, task: str) -> None:

@@ -225,6 +225,7 @@ def test_a_log_softmax_at_the_end_is_part_of_the_loss(module: nn.Module) -> None
     assert (len(reading.layers), reading.logs, reading.shapes[-1]) == (4, True, (5,))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("module", "shape", "layers"),
     [

@@ -157,6 +157,7 @@ def test_what_does_not_fit_is_one_line(tmp_path: Path) -> None:
         beginning(lambda: tf_cifar((3, 24, 24), 3, channels=[], hidden=[4], l2=0.1), None, ["1"])
 
 
+@pytest.mark.full
 def test_frozen_in_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is sent and trained is the head; what is frozen stays as the file has it."""
     whole = build(composed("algorithm=fedavg", "model=mlp", "model.hidden=[8]"))

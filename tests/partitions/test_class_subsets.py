@@ -120,6 +120,7 @@ def test_equal_shares_lose_and_repeat_nothing() -> None:
     assert np.ptp(shares[:, 1]) <= 1
 
 
+@pytest.mark.full
 def test_solved_shares_meet_every_total() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):

@@ -84,6 +84,7 @@ def dataset(fake: Callable[..., Dataset]) -> Dataset:
     return replace(fake(2000, 400), owner=torch.arange(2000).sqrt().long() % 7)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_same_seed_same_split_other_seed_another(name: str, dataset: Dataset) -> None:
     partition = made(name)

@@ -57,6 +57,7 @@ def test_client_u_owns_the_classes_from_u_on(fake: Callable[..., Dataset]) -> No
         assert set(fed.pool.y[rows].tolist()) == owned
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sharing", ["disjoint", "prefix"])
 @pytest.mark.parametrize("seed", range(3))
 def test_published_totals(sharing: str, seed: int, mnist: Dataset) -> None:
@@ -68,6 +69,7 @@ def test_published_totals(sharing: str, seed: int, mnist: Dataset) -> None:
     assert int((fed.train.count + fed.test.count).min()) >= 6
 
 
+@pytest.mark.full
 def test_the_published_file_shares_its_test_images_and_ours_does_not(mnist: Dataset) -> None:
     prefix = [build(mnist, Femnist10(num_clients=200, sharing="prefix"), seed) for seed in range(4)]
     assert np.mean([shared(fed) for fed in prefix]) == pytest.approx(0.96, abs=0.02)

@@ -89,6 +89,7 @@ def table(**changes: list[object]) -> pd.DataFrame:
     return pd.DataFrame({k: v for k, v in (columns | changes).items() if v is not None})
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

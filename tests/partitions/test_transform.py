@@ -38,6 +38,7 @@ UNORDERED = {"elastic", "glass_blur", "saturate", "zoom_blur"}
 QUARTERS = ("identity", "rotate 90", "rotate 180", "rotate 270")
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("name", "channels"), DEFINED, ids=[f"{n}-{c}" for n, c in DEFINED])
 def test_corruptions_keep_their_bits_and_grow_with_severity(name: str, channels: int) -> None:
     known = json.loads(VALUES.read_text())[f"{name} {channels}"]

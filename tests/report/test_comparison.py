@@ -185,6 +185,7 @@ def federations(sweep: Callable[..., Contents], number: int, seeds: int) -> Cont
     return report
 
 
+@pytest.mark.full
 def test_over_six_federations_ranks_are_joined_by_bars(sweep: Callable[..., Contents]) -> None:
     report = federations(sweep, 6, 3)
     table = found(report, "overall")

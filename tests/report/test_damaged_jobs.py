@@ -181,6 +181,7 @@ def test_a_job_without_its_config_is_named(tmp_path: Path, two: Path) -> None:
     assert banner.startswith("bad is left out")
 
 
+@pytest.mark.full
 def test_flipped_bytes_are_named_or_change_nothing_but_numbers(tmp_path: Path, two: Path) -> None:
     draw = np.random.default_rng(0)
     left_out = 0

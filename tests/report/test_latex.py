@@ -37,6 +37,7 @@ def _compiled(folder: Path, tables: list[Path]) -> None:
     assert max(wide, default=0) < 10, log[-2000:]  # a long name in a note
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("latex", "kind"), [("column", "table"), ("wide", "table*")])
 def test_every_table_is_one_float_with_caption_label_and_three_notes(
     tmp_path: Path, job: Callable[..., Path], latex: str, kind: str

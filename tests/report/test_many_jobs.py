@@ -14,6 +14,7 @@ from fedclust.report.arms import Arm
 from fedclust.report.figures import draw
 
 
+@pytest.mark.full
 def test_a_figure_of_many_arms_has_a_line_of_all_others_per_panel(tmp_path: Path) -> None:
     arms = contents(many_jobs(tmp_path / "demo", 20)).arms
     figure = panels.multiples(arms, "accuracy", "round")
@@ -23,6 +24,7 @@ def test_a_figure_of_many_arms_has_a_line_of_all_others_per_panel(tmp_path: Path
     assert len(behind.get_xdata()) == len(arms) * 7  # six rounds and a gap
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("sketched")
 def test_panels_are_capped_and_the_caption_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -36,6 +38,7 @@ def test_panels_are_capped_and_the_caption_says_so(
     assert captions["accuracy"].endswith(" The first 10 of 12 arms only.")
 
 
+@pytest.mark.full
 def test_work_grows_with_the_number_of_arms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def edited(folder: Path, change: Callable[[dict[str, Any], dict[str, Any]], obje
     return again(folder)
 
 
+@pytest.mark.full
 def test_a_report_says_what_its_intervals_are_over(tmp_path: Path) -> None:
     coin_flips(tmp_path / "table.csv", 0)
     drawn = ran(tmp_path, methods=("fedavg", "local"))
@@ -102,6 +103,7 @@ def test_a_report_says_what_its_intervals_are_over(tmp_path: Path) -> None:
     assert table.records[0]["trained and tested"] == 312
 
 
+@pytest.mark.full
 def test_what_seeds_split_anew_is_judged_by_the_wider_interval(tmp_path: Path) -> None:
     """Heart disease of four hospitals, FedAvg less IFCA in ten seeds, in points: the plain interval
     leaves out 0, that of Nadeau and Bengio does not.

@@ -59,6 +59,7 @@ def embedded_fonts(pdf: bytes) -> list[set[str]]:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.figures
 def test_the_whole_report_of_a_sweep(sweep: Path) -> None:
     page = make_report(sweep)
@@ -94,6 +95,7 @@ def test_the_whole_report_of_a_sweep(sweep: Path) -> None:
     assert text.count("<figure") == len(figures) / 2
 
 
+@pytest.mark.full
 @pytest.mark.figures
 def test_reporting_twice_gives_the_same_bytes(tmp_path: Path, job: Job) -> None:
     job(tmp_path, "fedavg", seeds=(0, 1), rounds=2)
@@ -154,6 +156,7 @@ def test_a_loss_that_explodes_is_told(tmp_path: Path, job: Job) -> None:
     assert banner == "ifca: the training loss ends at 5e+199; a smaller solver.lr may help"
 
 
+@pytest.mark.full
 def test_claims_end_the_run(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for claim in table(sweep, "claims"):
         mark = {"holds": "✓", "does not hold": "✗", "cannot tell": "?"}[claim["verdict"]]

@@ -185,6 +185,7 @@ def test_claims_are_checked_where_they_belong(grid: Path) -> None:
     ]
 
 
+@pytest.mark.full
 def test_panels_are_metrics_by_settings(grid: Path) -> None:
     figure = draw(contents(grid).arms, ["accuracy", "train_loss"], "round")
     assert figure is not None
@@ -197,6 +198,7 @@ def test_panels_are_metrics_by_settings(grid: Path) -> None:
     assert all(len(axes.lines) == 2 for axes in figure.axes)
 
 
+@pytest.mark.full
 def test_names_of_axes_do_not_run_into_each_other(grid: Path) -> None:
     metrics = ["accuracy", "train_loss_first_epoch", "train_loss", "accuracy_client_mean"]
     arms = contents(grid).arms
@@ -358,6 +360,7 @@ def test_the_federation_table(tmp_path: Path, plain: Plain) -> None:
     np.testing.assert_array_equal(counts, counts[:1].repeat(4, axis=0))
 
 
+@pytest.mark.full
 @pytest.mark.figures
 def test_a_folder_of_several_experiments_gets_one_page(tmp_path: Path, plain: Plain) -> None:
     for name in ("table3", "table4"):

@@ -61,6 +61,7 @@ def test_every_option_is_tried_here() -> None:
     assert len({s.option for s in SWITCHES}) == len(SWITCHES)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("choices", "options"), CHOICES, ids=[choices[0] for choices, _ in CHOICES]
 )

@@ -77,6 +77,7 @@ def test_newcomers_have_their_turn_when_they_arrive() -> None:
     assert set(late) <= turns
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("selection", ["random", "round_robin_first"])
 def test_a_replay_is_equal_and_another_seed_is_not(name: str, selection: str) -> None:
@@ -87,6 +88,7 @@ def test_a_replay_is_equal_and_another_seed_is_not(name: str, selection: str) ->
     assert [numbers(r)[2:] for r in play(scenario, fed, 25, seed=1)] != [n[2:] for n in first]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_what_an_algorithm_does_meanwhile_changes_nothing(name: str) -> None:
     fed, scenario = federation(), configured(name)

@@ -85,6 +85,7 @@ def test_one_client_in_twenty_swaps_per_round() -> None:
     assert abs(swapped - 0.05 * 1000 * 200) < 5 * 2 * (500 * 200 * 0.05 * 0.95) ** 0.5
 
 
+@pytest.mark.full
 def test_the_published_costs_of_migration_follow_from_these_swaps() -> None:
     """IFCA with migration, MNIST, 300 rounds: 13,725 clients swap in the mean, 5.43 times FedAvg's
     models.
@@ -181,6 +182,7 @@ def test_classes_that_contain_each_other_cannot_be_swapped() -> None:
     assert not is_swappable(nested)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "scenario", [SwapAll(clients_per_round=20), SwapPart(clients_per_round=20)]
 )

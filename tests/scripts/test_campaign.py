@@ -94,6 +94,7 @@ def test_a_bad_list_is_refused_in_one_line(tmp_path: Path, text: str, said: str)
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.full
 def test_an_entry_becomes_the_jobs_of_its_sweep() -> None:
     jobs = plan(TABLE4, "paper")
     assert len(jobs) == 6
@@ -112,6 +113,7 @@ def test_a_figure_of_a_table_is_the_same_computation() -> None:
     assert figure["ifca_mig"] not in table.values()
 
 
+@pytest.mark.full
 def test_a_smaller_scale_keeps_its_own_rounds() -> None:
     long = entry("long", "lcfl/table2", "algorithm@algorithm.base=fedavg", "rounds=15", "seeds=[0]")
     assert plan(long, "paper")[0].config["rounds"] == 15
@@ -215,6 +217,7 @@ def test_what_the_results_have_is_not_computed_again(tmp_path: Path) -> None:
     assert "6/6" in campaign.show([TABLE4], tmp_path / "campaign")
 
 
+@pytest.mark.full
 def test_a_run_without_the_discrepancy_is_not_taken_for_one_with_it(tmp_path: Path) -> None:
     """It is no part of the hash, since it changes no other number."""
     case = "case=flexcfl/mnist_mlp"

@@ -151,6 +151,7 @@ def test_equality_is_told_from_the_last_round_it_is_claimed_of(
     assert not verdicts({**claim, "round": 6}, read_runs(tmp_path, CONF).of("lcfl/table2"))
 
 
+@pytest.mark.full
 def test_more_seeds_replace_what_a_report_said(tmp_path: Path) -> None:
     for name, last in (("cfl_mgd", (95.0, 90.0, 90.0)), ("ifca", (94.0, 91.0, 91.0))):
         values = {"train_loss last": last}

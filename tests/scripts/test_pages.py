@@ -64,6 +64,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert "results/flexcfl/table2.md" in listed
 
 
+@pytest.mark.full
 def test_every_link_of_the_site_leads_to_a_page_a_file_or_a_heading(site: dict[str, str]) -> None:
     lost = []
     for place, text in site.items():
@@ -170,6 +171,7 @@ def test_the_readme_has_the_score() -> None:
     assert "**12 of 3**" in with_score(readme, "x\n**12 of 3**\n")
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("group", choices.group_names())
 def test_every_choice_and_option_of_a_group_is_on_its_page(group: str) -> None:
     page = choices.page(group)

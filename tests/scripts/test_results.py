@@ -97,6 +97,7 @@ def test_without_runs_every_number_waits_but_the_settings(tmp_path: Path) -> Non
     assert count[NOT_RUN] == 388 - DERIVED_ONES
 
 
+@pytest.mark.full
 def test_every_number_has_an_experiment_that_gives_it() -> None:
     entries = read_list(LIST)
     selectors = [row for entry in entries for row in entry.rows]
@@ -135,6 +136,7 @@ def one_client(root: Path, best: Sequence[float], case: str = "MNIST-MCLR") -> N
     write_run(root, "flexcfl/table3_one_client", "fesem", {"accuracy max": best}, **made)
 
 
+@pytest.mark.full
 def test_a_cause_is_shown_by_a_run_and_not_by_words(tmp_path: Path) -> None:
     mclr(tmp_path, "fesem", [91.1, 91.2, 91.3], [91.0, 91.0, 91.0])  # 84.6 is printed
     wanted = {**TABLE3, "algorithm": "FeSEM"}
@@ -163,6 +165,7 @@ def test_a_cause_is_shown_by_a_run_and_not_by_words(tmp_path: Path) -> None:
     assert "87.70 ± 0.16, 3 seeds." in paper_page.note(cell, []), "what decided is said"
 
 
+@pytest.mark.full
 def test_the_kept_causes_rest_on_their_runs() -> None:
     """Without `run` no cause counts as shown, whatever its words say."""
     runs, causes = kept_runs(), read_causes(KEPT / "causes.yaml")
@@ -176,6 +179,7 @@ def test_the_kept_causes_rest_on_their_runs() -> None:
     assert without[REPRODUCED] == count[REPRODUCED]
 
 
+@pytest.mark.full
 def test_the_spread_of_table_1_is_the_one_that_agrees_most_often_in_the_whole_table() -> None:
     runs, causes = kept_runs(), read_causes(KEPT / "causes.yaml")
     agreeing = flexcfl_trials.agreeing_spreads(runs, judge(runs, causes))
@@ -223,6 +227,7 @@ def test_a_cause_without_a_test_is_refused(tmp_path: Path, text: str, said: str)
         judged(tmp_path, text)
 
 
+@pytest.mark.full
 def test_other_data_are_shown_and_not_counted(tmp_path: Path) -> None:
     made = {"case": "FEMNIST-MCLR", "stands_in_for": "emnist"}
     # the nearer data are shown, in whichever order they were run
@@ -238,6 +243,7 @@ def test_other_data_are_shown_and_not_counted(tmp_path: Path) -> None:
         assert said in paper_page.note(cell, [])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "made",
     [
@@ -268,6 +274,7 @@ def test_a_lead_is_the_difference_of_two_runs(tmp_path: Path) -> None:
     assert cell.measured.end == pytest.approx(13.5)
 
 
+@pytest.mark.full
 def test_a_lead_over_three_models_needs_all_of_them(tmp_path: Path) -> None:
     wanted = {"experiment": "Section 5.2", "dataset": "MNIST", "algorithm": "IFCA"}
     for model, flex, ifca in (("MCLR", 96, 95), ("MLP", 97, 96), ("CNN", 99, 97)):
@@ -393,6 +400,7 @@ def test_what_counts_as_reproduced(row: Mapping[str, str], value: float, counts:
     assert agrees(whole, Measured(value)) is counts
 
 
+@pytest.mark.full
 def test_the_pages_count_every_number_once_and_are_the_same_again(tmp_path: Path) -> None:
     mclr(tmp_path, "fedavg", [89.5], [80.3])
     mclr(tmp_path, "ifca_flex", [96.1], [95.8])
@@ -435,6 +443,7 @@ def test_the_pages_count_every_number_once_and_are_the_same_again(tmp_path: Path
     )
 
 
+@pytest.mark.full
 def test_the_pages_are_what_the_scripts_make_of_the_kept_runs(root: Path) -> None:
     made = kept_pages()
     assert {name: (KEPT / name).read_text() for name in made} == made
@@ -479,6 +488,7 @@ def test_one_seed_of_the_data_serves_all_numbers(tmp_path: Path) -> None:
     assert "| 1 | 2 |\n| 0 | 1 |" in said
 
 
+@pytest.mark.full
 def test_a_tested_cause_is_shown_where_it_fits_and_where_it_does_not(tmp_path: Path) -> None:
     mclr(tmp_path, "fesem", [91.0, 92.0], [90.0, 90.0])
     start = "algorithm.first_assignment="
@@ -664,6 +674,7 @@ COMPARED = """
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("mlp", "verdict", "seeds"),
     [
@@ -689,6 +700,7 @@ def test_a_statement_is_judged_seed_by_seed_in_every_setting(
     assert bool(said["needs"]) == (verdict == NOT_RUN)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -726,6 +738,7 @@ def test_the_readme_gets_the_score_and_keeps_the_rest() -> None:
     assert results.with_score("no marks\n", page) == "no marks\n"
 
 
+@pytest.mark.full
 def test_one_world_has_all_rules_of_the_released_code_at_once(tmp_path: Path) -> None:
     """FeSEM under swap all: 84.7 is printed; a run with one of two rules is none of that world."""
     made = {"case": "MNIST-MCLR", "scenario": "swap_part"}

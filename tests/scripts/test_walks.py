@@ -44,6 +44,7 @@ def walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
     return go
 
 
+@pytest.mark.full
 def test_from_a_folder_of_curves_to_a_forecast(walk: Walk) -> None:
     smaller = ("rounds=2", "seeds=1", "threads=1", "progress=false")
     names = walk("forecast.md", *smaller)
@@ -58,6 +59,7 @@ def test_from_a_folder_of_curves_to_a_forecast(walk: Walk) -> None:
     assert Path("by_hour.png").exists()
 
 
+@pytest.mark.full
 def test_from_texts_to_their_perplexity(walk: Walk) -> None:
     smaller = ("rounds=1", "score_every=null", "seeds=1", "threads=1", "progress=false")
     perplexity: pd.DataFrame = walk("text.md", *smaller)["perplexity"]
@@ -65,6 +67,7 @@ def test_from_texts_to_their_perplexity(walk: Walk) -> None:
     assert perplexity.loc[0].between(1, 80).all()
 
 
+@pytest.mark.full
 def test_from_a_network_to_its_features(walk: Walk) -> None:
     quick = {"size: 32": "layer: features.0", "fedavg,ifca": "fedavg"}
     walk("features.md", "rounds=1", "seeds=1", "threads=1", "progress=false", **quick)
@@ -72,6 +75,7 @@ def test_from_a_network_to_its_features(walk: Walk) -> None:
     assert file.stat().st_size > 1797 * 16 * 4 * 4 * 4  # of every image, once
 
 
+@pytest.mark.full
 def test_from_a_hospitals_table_to_a_figure_of_every_site(walk: Walk, data_root: Path) -> None:
     table = data_root / "natural" / "heart_disease"
     if not table.is_dir():

@@ -70,6 +70,7 @@ def result(
     return rounds, found["seeds"]["0"]["trivial"], said
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("table", TABLES)
 def test_a_regression_on_a_table_as_it_comes_learns_at_the_defaults(
     table: str, tmp_path: Path
@@ -93,6 +94,7 @@ def test_a_loss_that_leaves_every_bound_is_told_once_in_its_round(tmp_path: Path
     assert loss.iloc[-1] > 1000 * loss[first]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("overrides", "solver", "lr"),
     [

@@ -45,6 +45,7 @@ def done(file: str, *overrides: str, **keys: Any) -> fedclust.Result:
     )
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize(
     ("task", "file", "own", "better"),

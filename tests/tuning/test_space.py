@@ -123,6 +123,7 @@ def test_values_that_are_not_searched_are_not_read() -> None:
             dimension(text).read(value)
 
 
+@pytest.mark.full
 def test_shared_own_and_typed_values_and_what_is_fixed() -> None:
     rate, pull = "tag(log,interval(0.001,1))", "tag(log,interval(0.001,10))"
     both = {"solver.lr": rate, "algorithm.solver.proximal": pull}
@@ -200,6 +201,7 @@ def test_every_key_of_a_space_is_read_and_its_default_inside(algorithm: str) -> 
 CHOSEN = [(g, f.stem) for g in ("solver", "server") for f in sorted((CONF / "space" / g).glob("*"))]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("group", "name"), CHOSEN)
 def test_a_solver_and_a_server_have_keys_of_their_own(group: str, name: str) -> None:
     """Each is read, allowed in its whole range, and near the default; the method's stay."""

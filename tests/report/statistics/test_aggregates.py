@@ -40,6 +40,7 @@ def test_the_bootstrap_draws_within_federations() -> None:
     assert np.isnan(stratified([np.ones(1), np.ones(1)])).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("federations", "seeds", "least"), [(10, 3, 0.92), (10, 5, 0.93)])
 @pytest.mark.parametrize("spread", [0.0, 3.0])
 def test_the_interval_covers_what_it_says_with_few_seeds(

@@ -15,7 +15,6 @@ from fedclust.commands import tune
 from fedclust.helpers.errors import SweepError, UserError
 from fedclust.launch import command
 from fedclust.tuning import batches
-from scripts.papers import campaign
 
 BASE = ("threads=1", "partition.num_clients=4", "model=linear", "solver.epochs=1", "progress=false")
 REFUSED = {
@@ -72,23 +71,6 @@ def test_every_way_refuses_what_a_run_refuses(
         way(typed)
     assert said in str(refused.value)
     assert not list(tmp_path.rglob("rounds.csv"))
-
-
-def test_a_campaign_refuses_what_a_job_of_it_would_refuse() -> None:
-    entry = campaign.Entry(
-        "x", "quickstart", ("participation=0.5", "clients_per_round=3"), 1, "", ()
-    )
-    with pytest.raises(UserError, match=r"participation=0.5 is not allowed: clients_per_round=3"):
-        campaign.plan(entry)
-
-
-def test_a_campaign_plans_the_job_that_a_run_would_compute() -> None:
-    """A method's own solver yields to what is typed for the solver of all."""
-    entry = campaign.Entry(
-        "x", "quickstart", ("algorithm=fedprox", "solver.proximal=0.3"), 1, "", ()
-    )
-    (job,) = campaign.plan(entry)
-    assert job.config["algorithm"]["solver"]["proximal"] == 0.3
 
 
 TOLD = {

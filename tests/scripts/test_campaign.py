@@ -16,7 +16,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from fedclust.config.tree import CONF
-from fedclust.helpers.errors import ConfigError
+from fedclust.helpers.errors import ConfigError, UserError
 from scripts.papers import campaign
 from scripts.papers.campaign import Campaign, Entry, finished, is_done, read_list, take_over
 
@@ -268,3 +268,16 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--only=nothing is not allowed"):
         campaign.main(["status", "--folder", str(tmp_path), "--only", "nothing"])
     assert not any(tmp_path.iterdir())
+
+
+def test_a_campaign_refuses_what_a_job_of_it_would_refuse() -> None:
+    one = entry("x", "quickstart", *("participation=0.5", "clients_per_round=3"))
+    with pytest.raises(UserError, match=r"participation=0.5 is not allowed: clients_per_round=3"):
+        campaign.plan(one)
+
+
+def test_a_campaign_plans_the_job_that_a_run_would_compute() -> None:
+    """A method's own solver yields to what is typed for the solver of all."""
+    one = entry("x", "quickstart", *("algorithm=fedprox", "solver.proximal=0.3"))
+    (job,) = campaign.plan(one)
+    assert job.config["algorithm"]["solver"]["proximal"] == 0.3

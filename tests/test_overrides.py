@@ -148,7 +148,7 @@ def _frame(folder: Path, rows: pd.DataFrame, **more: Any) -> Any:
         ("rounds=1,2", [("rounds", [1, 2]), ("rounds", "1,2")]),
         ("name=x;y", [("name", "x;y")]),
         ("name='a b", [("name", "a b")]),
-        ('name=a"$b', [("name", "a$b")]),
+        ('name=a"$b', [("name", 'a"$b')]),
         ("name=größe\\", [("name", "größe\\")]),
     ],
 )

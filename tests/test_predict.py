@@ -218,6 +218,13 @@ def test_what_the_job_did_not_know_is_one_line() -> None:
         result.predict(new.assign(ward=["a", "z", "b"]), 0)
     with pytest.raises(DataError, match=r"has old in column age, row 3: numbers are needed"):
         result.predict(new.assign(age=[1, 2, "old"]), 0)
+    with pytest.raises(DataError, match="the table has no rows"):
+        result.predict(new.head(0), 0)
+    Path("empty.csv").touch()
+    with pytest.raises(DataError, match=r"predict: cannot read empty\.csv"):
+        result.predict("empty.csv", 0)
+    with pytest.raises(DataError, match=r"predict: outputs is a folder"):
+        result.predict("outputs", 0)
     with pytest.raises(ConfigError, match=r"client=6 is not allowed: 0 to 5"):
         result.predict(new, 6)
     with pytest.raises(ConfigError, match=r"client=Rom is not allowed: a number or one of Bonn"):

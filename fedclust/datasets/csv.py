@@ -314,7 +314,25 @@ def csv_table(
     if decimal != ".":
         text = [name for name in table.columns if name in words]
         _check_points(f"{what}: {path}", table.drop(columns=text), decimal)
+        for name in table.columns.drop(text):
+            table[name] = _pointed(table[name], decimal)
     return table
+
+
+def _pointed(column: Any, decimal: str) -> Any:
+    """A column in whose words the numbers have a point, as they have in a column of numbers alone,
+    so that a value such as <0,5 stands among numbers and not among words.
+    """
+    if column.dtype.kind != "O":
+        return column
+    number = re.compile(rf"\s*[-+]?\d*{re.escape(decimal)}\d+\s*")
+    return column.map(
+        lambda value: (
+            value.replace(decimal, ".")
+            if isinstance(value, str) and number.fullmatch(value)
+            else value
+        )
+    )
 
 
 def _read_table(

@@ -96,6 +96,8 @@ def _of_table(about: Mapping[str, Any], table: Any, client: int) -> Tensor:
             f"the table has no column {few(missing)}: the job's inputs are "
             f"{few([one.name for one in columns])}"
         )
+    if not len(table):
+        raise DataError("the table has no rows: give one or more")
     read = [
         (Column(one.name, _plain(table.iloc[:, names.index(one.name)], one)), one)
         for one in columns

@@ -21,6 +21,7 @@ _INDEX = re.compile(r"unnamed: \d+|index|level_\d+|__index_level_\d+__|rownames?
 _KEY = re.compile(r"(?i:(.*[^a-z])?(id|key|nr|no|number|uuid))|.*[a-z](Id|ID)")
 _WHO = re.compile(r"(?i:patient|subject|person|participant|pupil|customer)s?")
 _FEW_KEYS = 10  # different keys, of fewer of which each may be a kind and not a person
+_DIVIDED = 0.1  # of the keys, of fewer of which a second row is a slip of the table
 _FEWEST = 20  # rows from which on a column that counts them, or equals the label, is no accident
 _OFTEN = 8  # rows of a value, on average, from which on its having one class is no accident
 _APART = 10  # rows beside the largest class, from which on one row more or less says nothing
@@ -124,9 +125,15 @@ def tell(
         key = _KEY.fullmatch(one.name) is not None and (whole or one.is_words)
         # what begins anew for every client, as the days of a study, says when and not which row
         if (counts and different >= rows / _TABLES) or (key and different > rows / 2):
+            what, cure = "of the row", f"{out(one.name)} leaves it out"
+            if key and rows - different >= _FEW_KEYS:
+                what = "of whom a row is"
+                cure = (
+                    f"{typed('dataset.unit', one.name)} leaves it out and keeps the rows of each "
+                )
+                cure += "on one side of every split"
             table.remarks.append(
-                f"{table.what}: column {one.name}, an input, looks like a number of the row; "
-                f"{out(one.name)} leaves it out"
+                f"{table.what}: column {one.name}, an input, looks like a number {what}; {cure}"
             )
         else:
             table.remarks.extend(_telling(table, one, label, gaps=gaps, out=out))
@@ -180,7 +187,8 @@ def tell_of_units(
     for name in named:
         codes, known = pd.factorize(table.read(name))
         there, fewest = codes >= 0, max(_FEW_KEYS, 2 * len(np.unique(whose)))
-        if not fewest <= len(known) <= there.sum() / 2:
+        several = int((np.bincount(codes[there]) > 1).sum())
+        if not fewest <= len(known) or several < max(_FEW_KEYS, _DIVIDED * len(known)):
             continue
         key = whose[there] * len(known) + codes[there]  # of a client
         tested = tests.numpy()[there]

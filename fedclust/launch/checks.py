@@ -208,6 +208,6 @@ def check_scale(chosen: Mapping[str, Any], node: Any, own: Path | None) -> None:
     there = sorted(scales_of(files[str(experiment)]))
     if scale not in there:
         raise ConfigError(
-            f"scale={scale} is not allowed: {experiment} has the scales "
-            f"{', '.join(['paper', *there])}"
+            f"scale={scale} is not allowed: {experiment} has "
+            f"{'the scales' if there else 'one scale,'} {', '.join(['paper', *there])}"
         )

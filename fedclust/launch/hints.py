@@ -111,7 +111,7 @@ def _unquoted(line: str, arguments: Sequence[str]) -> str:
     for text in without_user_dir(arguments):
         key, equals, value = text.partition("=")
         if equals and not _is_read(text):
-            plain = value.replace("'", "").replace('"', "")
+            plain = value.strip("'\"")  # quotes within are part of it
             remedy = f"write {typed(key, plain)}"
             if not _is_read(f"{key}=1"):
                 remedy = "a key has letters from a to z, digits, -, _ and dots"

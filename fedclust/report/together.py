@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fedclust.helpers.errors import counted as counted_as
 from fedclust.report.arms import Arm
 from fedclust.report.columns import Column, tabulate
 from fedclust.report.federations import called
@@ -58,6 +59,11 @@ def together_tables(arms: Sequence[Arm]) -> list[Table]:
     counted = {label: together(seeds, len(names)) for label, seeds in found.items()}
     commonest = {label: Counter(seeds.values()).most_common(1)[0] for label, seeds in found.items()}
 
+    def seeds_of(label: str) -> tuple[int, int, int]:
+        often, seeds = commonest[label][1], found[label]
+        others = [number for number in Counter(seeds.values()).values() if number == often][1:]
+        return often, len(seeds), len(others)
+
     def listed(label: str) -> str:
         clusters = commonest[label][0]
         return "; ".join(", ".join(names[client] for client in one) for one in clusters)
@@ -70,8 +76,11 @@ def together_tables(arms: Sequence[Arm]) -> list[Table]:
             Column("clusters", listed, record="partition"),
             Column(
                 "in",
-                lambda label: (commonest[label][1], len(found[label])),
-                lambda one: f"{one[0]} of {one[1]} {'seed' if one[1] == 1 else 'seeds'}",
+                seeds_of,
+                lambda one: (
+                    f"{one[0]} of {counted_as(one[1], 'seed')}"
+                    + (f", as {counted_as(one[2], 'other')}" if one[2] else "")
+                ),
                 lambda one: {"seeds": one[0], "of": one[1]},
             ),
         ],

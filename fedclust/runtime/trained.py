@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from fedclust.config.objects import Objects
 from fedclust.core.task import Task
 from fedclust.core.types import Federation, Pool
+from fedclust.datasets.checks import read
 from fedclust.datasets.csv import csv_table
 from fedclust.datasets.raw import prepared
 from fedclust.helpers.errors import DataError, RunFolderError, require
-from fedclust.helpers.files import regular
+from fedclust.helpers.files import plain_file, regular
 from fedclust.models.lora import Lora
 from fedclust.models.params import Layout
 from fedclust.models.weights import beginning
@@ -224,13 +225,13 @@ class Trained:
         """The table of a CSV file."""
         if "columns" not in about:
             raise DataError(f"{path}: the job's examples are no table: give an array of them")
-        if not path.is_file():
-            raise DataError(f"{path} not found: give a CSV like that of the job, or a frame")
+        plain_file(path, "predict: ", "give a CSV like that of the job, or a frame")
         how = self.config["dataset"]
         names = [one["name"] for one in about["columns"]]
         signs = str(how.get("separator", ",")).replace("\\t", "\t"), str(how.get("decimal", "."))
         encoding = str(how.get("encoding", "utf-8"))
-        return csv_table("predict", path, names, [], *signs, encoding)
+        load = partial(csv_table, "predict", path, names, [], *signs, encoding)
+        return read("predict", path, load, key="the file")
 
 
 def filled_with(module: nn.Module, row: Tensor, where: Layout, counts: list[str]) -> nn.Module:

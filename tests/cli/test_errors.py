@@ -25,6 +25,7 @@ BAD = [
     (["name=größe"], "name=größe cannot be read: write 'name=\"größe\"'"),
     (["tags.é=1"], "tags.é=1 cannot be read: a key has letters from a to z, digits"),
     (["name='a"], "name='a cannot be read: write name=a"),
+    (["name=St. Mary's"], "name=St. Mary's cannot be read: write 'name=\"St. Mary'\"'\"'s\"'"),
     (["algorithm=lcfl,ifca"], "algorithm=lcfl,ifca is not allowed: "),
     (["hydra.launcher.timeout=2"], "`fedclust run --cfg hydra` shows the keys"),
     (["+tag.x=1"], "did you mean tags?"),

@@ -216,3 +216,16 @@ def test_options_that_are_none_are_one_line(options: dict[str, Any], says: str) 
     node = {"_target_": "fedclust.datasets.csv.Csv", "path": "t.csv", **options}
     with pytest.raises(ConfigError, match=says):
         Objects().check(node, "dataset")
+
+
+@pytest.mark.parametrize("coding", [None, "onehot"])
+def test_decimal_commas_beside_signs_are_numbers(coding: str | None, tmp_path: Path) -> None:
+    values = [f"{(i % 40) / 10}".replace(".", ",") if i % 8 else "<0,5" for i in range(80)]
+    path = tmp_path / "lab.csv"
+    path.write_text("y;crp\n" + "".join(f"{i % 2};{one}\n" for i, one in enumerate(values)))
+    given: dict[str, Any] = {"path": str(path), "label": "y", "separator": ";"}
+    given["categories"] = coding
+    with pytest.raises(DataError, match="numbers with commas in column crp"):
+        Csv(**given).load()
+    with pytest.raises(DataError, match=r"<0,5 in column crp, row 1: .*take '<' out"):
+        Csv(**given, decimal=",").load()

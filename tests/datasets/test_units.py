@@ -138,3 +138,20 @@ def test_what_divides_units_is_refused_in_one_line(tmp_path: Path) -> None:
     dataset = load(tmp_path, unit="patient_id")
     with pytest.raises(ConfigError, match="a smaller share, since units of client"):
         build(dataset, IID(num_clients=100), 0, validation=0.6)
+
+
+def test_units_of_one_to_three_rows_are_told_too_and_what_keeps_them_together(
+    tmp_path: Path,
+) -> None:
+    drawn = np.random.default_rng(0)
+    who = np.repeat(np.arange(100, 300), drawn.integers(1, 4, 200))
+    drawn.shuffle(who)
+    rows = {"patient_id": who, "x": drawn.normal(size=len(who)), "y": who % 2, "c": who % 4}
+    path = tmp_path / "visits.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    assert len(who) < 2.2 * 200, "fewer than about two rows each"
+    for given in ({}, {"exclude": ["patient_id"]}):
+        told = Csv(path=str(path), label="y", client="c", **given).load().remarks
+        assert any("dataset.unit=patient_id keeps them together" in one for one in told)
+        assert not any("number of the row" in one for one in told)
+    assert Csv(path=str(path), label="y", client="c", unit="patient_id").load().remarks == ()

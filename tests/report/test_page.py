@@ -229,7 +229,7 @@ def test_without_true_groups_clusters_are_described(tmp_path: Path, plain: Plain
     report = contents(tmp_path)
     (made,) = [t for t in report.tables if t.name == "clusters"]
     assert [cell.text for cell in made.rows[0]] == ["ifca", "2.0", "3.0", "1.0", "1.0", "0.250"]
-    assert "Churn: clients whose label changed" in made.notes[0]
+    assert "Churn: clients that changed their cluster" in made.notes[0]
     assert "recovery" not in {t.name for t in report.tables}
     drawn = [name for name, _, f in figures._lines(report.spec, report.arms) if f]
     assert drawn == ["accuracy", "num_clusters", "churn"]

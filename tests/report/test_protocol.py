@@ -38,7 +38,7 @@ def reported(folder: Path, plain: Plain, given: Sequence[str], **choices: str) -
         (["rounds=100", "solver.epochs=1", "common.aggregation=by_samples"], []),
         (["eval_every=10", "dataset=npz", "dataset.path=x.npz", "scale=laptop"], []),
         (["rounds=2", "solver.epochs=3"], ["rounds=2", "solver.epochs=3"]),
-        (["+algorithm.tau=0.5", "partition=iid"], ["algorithm.tau=0.5", "partition=iid"]),
+        (["+algorithm.tau=0.5", "partition.used=1"], ["algorithm.tau=0.5", "partition.used=1"]),
     ],
 )
 def test_what_is_not_the_experiments_own(

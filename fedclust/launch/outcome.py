@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,9 @@ from fedclust.helpers.errors import counted
 from fedclust.helpers.files import harmless
 from fedclust.metrics import headline_of, worse
 from fedclust.report.formats import decimals, factor, in_percent, inside, plus_minus, title
+
+_LEAST = 4  # rounds from which on a training loss shows whether it falls
+_FALLS = 0.99  # of the training loss at three quarters of the rounds
 
 
 def outcome(
@@ -34,8 +38,28 @@ def outcome(
     line = f"{folder} {how}: {', '.join(told)} ({seeds}, {counted(config['rounds'], 'round')})"
     guess = _guess(folder, own)
     if own in last and worse(own, last[own], guess):
-        line += f"; worse than a guess without inputs, {_number(own, guess)}"
+        line += f"; worse than a guess without inputs, {_number(own, guess)}{_why(folder)}"
     return line
+
+
+def _why(folder: Path) -> str:
+    """What the training losses of a job say of why it is no better than a guess; "" where they say
+    nothing.
+    """
+    by_round: dict[int, list[float]] = {}
+    try:
+        with (folder / "rounds.csv").open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if row["metric"] == "train_loss":
+                    by_round.setdefault(int(row["round"]), []).append(float(row["value"]))
+    except (OSError, ValueError, KeyError, TypeError):  # gone or damaged
+        return ""
+    losses = [float(np.mean(by_round[t])) for t in sorted(by_round)]
+    if len(losses) < _LEAST or not np.isfinite(losses).all():
+        return ""
+    if losses[-1] < _FALLS * losses[3 * len(losses) // 4 - 1]:
+        return ": the training loss still falls, so more rounds or a larger solver.lr may help"
+    return ": the training loss falls no more, so the inputs may say little of other examples"
 
 
 def _guess(folder: Path, metric: str) -> NDArray[np.float64]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from planted import CLIENTS, configured, engine_for, federation, rounds_of, same, simulate
 from test_flux import apart, unlabelled
+from torch import Tensor
 
 from fedclust.algorithms.wrappers.newcomers import Newcomers
 from fedclust.core.types import Federation, Round, Split
@@ -118,6 +119,26 @@ def test_without_labels_the_clients_with_such_inputs() -> None:
     moved = fed.group.index_copy(0, torch.tensor(LATE), torch.tensor([0, 1]))
     there = replace(rnd, fed=replace(fed, group=moved))
     assert torch.equal(algorithm.serve(state, clients, there).label, fed.group)
+
+
+def test_what_describes_inputs_is_the_model_that_most_use() -> None:
+    fed = unlabelled(unlabelled(apart(), 2), 9)
+    algorithm = with_base("oracle", "unlabelled")
+    state, rnd = begun(algorithm, fed)
+    encoders = list[Tensor]()
+
+    class Recording:
+        def blocks(self, encoder: Tensor, *given: Any) -> Any:
+            encoders.append(encoder)
+            return algorithm.descriptor.blocks(encoder, *given)
+
+    clients = engine_for(fed).at(rnd)
+    served = algorithm.base.serve(state, clients, rnd)
+    old = torch.tensor([0, 1, 4, 7, 10])  # of the groups 0, 1, 1, 1, 1
+    watched = replace(algorithm, descriptor=cast(Any, Recording()))
+    watched._by_inputs(served, old, torch.tensor(LATE), clients, rnd)
+    assert served.label[old].tolist() == [0, 1, 1, 1, 1]
+    assert [torch.equal(one, served.models[1:2]) for one in encoders] == [True, True]
 
 
 def test_newcomers_are_tested_apart() -> None:

@@ -83,6 +83,16 @@ def test_a_job_that_a_guess_beats_says_so(
     config = {"seeds": [0, 1], "rounds": 1}
     done = f"{tmp_path} is done: MAE 3.000 ± 1.000 (2 seeds, 1 round)"
     assert outcome(tmp_path, last, config, "is done") == done + words
+    for losses, why in (
+        ((4, 3, 2, 1), ": the training loss still falls, so more rounds"),
+        ((4, 2, 1, 1), ": the training loss falls no more, so the inputs"),
+        ((4, 3, 2), ""),
+    ):
+        rows = [f"{seed},{t},train_loss,{x}" for seed in (0, 1) for t, x in enumerate(losses)]
+        (tmp_path / "rounds.csv").write_text("\n".join(["seed,round,metric,value", *rows]))
+        said = outcome(tmp_path, last, config, "is done")
+        assert said.startswith(done + words + why * bool(words))
+        assert (": the training" in said) == bool(why and words)
     (tmp_path / "federation.json").write_text('{"seeds": [1]}')  # damaged
     assert outcome(tmp_path, last, config, "is done") == done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedclust.cluster_methods import choosing
 from fedclust.cluster_methods.agglomerative import Agglomerative
 from fedclust.cluster_methods.choosing import eigengap, jaccard, scatter
 from fedclust.cluster_methods.kmeans import KMeans
@@ -50,6 +52,23 @@ def test_one_cloud_is_one_cluster(rule: Any) -> None:
     distance = cloud((0, 0), of=30)
     method = KMeans(num_clusters="auto", auto_by=rule, max_clusters=4, starts=2)
     assert int(method(distance, STREAM).max()) == 0
+
+
+@pytest.mark.parametrize(("gain", "found"), [(1.01, 1), (1.03, 2)])
+def test_the_gaps_error_is_that_of_the_mean_and_of_a_draw(
+    gain: float, found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of B references s = sd √(1 + 1 / B): here 1.0247, between the two gains."""
+    own, draws = np.zeros((4, 4)), count()
+
+    def pretended(distance: Any, label: Any) -> float:
+        if label.max() == 0:
+            return 1.0
+        return np.exp(-gain) if distance is own else np.exp((-1.0) ** next(draws))
+
+    monkeypatch.setattr(choosing, "scatter", pretended)
+    monkeypatch.setattr(choosing, "_labels", lambda _, k, size: np.arange(size) % k)
+    assert choosing.gap(own, 2, lambda _: None, STREAM) == found  # type: ignore[arg-type]
 
 
 def test_scatter_by_hand() -> None:

@@ -256,10 +256,6 @@ BAD = [
     (["rounds"], "'rounds' is not allowed: KEY=VALUE"),
     (["quickstart"], "'quickstart' is not allowed: did you mean experiment=quickstart?"),
     (["name=${name}"], "Recursive interpolation"),
-    (
-        ["-m", "hydra/launcher=submitit_slurm", "rounds=1,2"],
-        "hydra/launcher: SlurmLauncher cannot run the jobs: Could not detect",
-    ),
     # code from elsewhere
     (["algorithm._target_=os.system"], "algorithm._target_=os.system"),
     (["--config-dir", "nowhere"], "nowhere"),
@@ -276,6 +272,25 @@ def test_a_bad_run_is_one_line(
 ) -> None:
     done = fedclust("run", "progress=false", *arguments)
     assert_one_line(done, named)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.full
+def test_a_launcher_that_there_is_no_cluster_for_is_one_line(tmp_path: Path) -> None:
+    """In a process of its own: importing submitit sets up logging anew, and so closes the streams
+    of whoever captures them.
+    """
+    typed = ["run", "-m", "hydra/launcher=submitit_slurm", "rounds=1,2", "progress=false"]
+    done = subprocess.run(
+        [sys.executable, "-m", "fedclust", *typed],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = "fedclust: hydra/launcher: SlurmLauncher cannot run the jobs: Could not detect"
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith(said)
     assert list(tmp_path.iterdir()) == []
 
 

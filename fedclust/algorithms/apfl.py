@@ -9,11 +9,12 @@ and the server averages the w_i. In terms of the mixture, which is what is train
 Differs from the step above: w_i is trained first, and then u_i on the same batches while w_i moves
 evenly from its start to its end. With one local step that is the step itself.
 
-Differs from the released code (MLOPTPSU/FedTorch):
-- Parameters are mixed; the code mixes the outputs of both models. For softmax regression that is
-  the same.
-- In the step above v_i sees the w_i from before it; the code's, the w_i just moved.
-- alpha is fixed; the code can adapt it.
+Differs from the released code (MLOPTPSU/FedTorch ab8068d, fedtorch/comms):
+- Parameters are mixed; the code mixes the outputs of both models (utils/eval.py:34-36). For softmax
+  regression that is the same.
+- In the step above v_i sees the w_i from before it; the code's, the w_i just moved
+  (trainings/federated/apfl.py:95-116).
+- alpha is fixed; the code can adapt it (apfl.py:118-123, utils/flow_utils.py:240-250).
 - A mixture is served with the server's model of now; clients that have never taken part are served
   the common model alone.
 """

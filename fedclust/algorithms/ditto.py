@@ -4,8 +4,8 @@ https://arxiv.org/abs/2012.04221, Algorithm 1. The common model is that of FedAv
 also trains a model of its own that is pulled to the common one by (lambda / 2) * ||v - w||^2.
 
 Differs from the paper:
-- Both models see the same batches, as in the released code (litian96/ditto); the paper leaves it
-  open.
+- Both models see the same batches, as in the released code (litian96/ditto 26d9b29,
+  flearn/trainers_MTL/ditto.py:88-125); the paper leaves it open.
 - Clients that have never taken part are served the common model; their own is still the initial
   one.
 - Participants are averaged by `aggregation`; the paper averages uniformly.

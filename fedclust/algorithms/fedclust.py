@@ -12,7 +12,7 @@ Differs from the paper, or is left open by the abstract, which is what this foll
 - Distances are Euclidean, of weights and intercepts together; linkage is that of `method`.
 - Every cluster begins at the initial model: the server has no other whole model.
 - A newcomer joins the cluster to whose members it has the least mean distance.
-There is no released code.
+We have found no code that the authors released.
 """
 
 from __future__ import annotations

@@ -9,12 +9,14 @@ components with shares pi_i. Each participant, with l_ijk the loss of component 
 the server averages every component over the participants, by their examples. A client predicts with
 the mean of the components' class probabilities, weighted by pi_i.
 
-Differs from the released code (omarfoq/FedEM):
+Differs from the released code (omarfoq/FedEM 996fadd):
 - The participants are averaged; in the code absent clients count too, with the old components,
-  which shortens the step of a round.
+  which shortens the step of a round (aggregator.py:299-301, 311-314).
 - Shares of a client that has not taken part are those of one E-step from uniform shares; the code
-  leaves them uniform, and takes a step at every evaluation for held-out clients alone.
-- No weight decay unless `solver.weight_decay` is given; the code has 5e-4.
+  leaves them uniform (utils/utils.py:193, client.py:99-101), and takes a step at every evaluation
+  for held-out clients alone (aggregator.py:134-144).
+- No weight decay and no momentum unless the solver has them; the code's SGD has 5e-4 and 0.9
+  (utils/optim.py:156-162).
 """
 
 from __future__ import annotations

@@ -7,12 +7,13 @@ hard the clients' data are: groups that are equally hard get equal rewards. A cl
 as many parts as it takes rounds until all took part, at most: with more than half of the clients in
 a round it is FedAvg.
 
-Differs from the released code (davedleo/FedGWC):
-- One cohort is drawn from all clients; the code draws as many from every cluster. A participant
-  counts as one of those that its cluster has in this round.
-- Clients may take different numbers of local steps.
-- Means and variances are those of the participants; the code can fill them up with random losses.
-- A client that comes late joins the cluster of least training loss; the code has none.
+Differs from the released code (davedleo/FedGWC 24d0716, agents/servers.py):
+- One cohort is drawn from all clients; the code draws as many from every cluster (344-354,
+  700-704). A participant counts as one of those that its cluster has in this round.
+- Clients may take different numbers of local steps; the code's take as many each (369-381).
+- Means and variances are those of the participants; the code can fill them up with random losses
+  (386-393).
+- A client that comes late joins the cluster of least training loss; the code has none (311-317).
 What paper and code call P and W is the other way round; here it is `weight`.
 """
 

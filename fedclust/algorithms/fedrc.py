@@ -10,11 +10,13 @@ the server averages the clusters' models, and takes for the next round
     Q_k(y) = T_k(y) / sum over labels of T_k.
 The first round has no Q and is FedEM's.
 
-Differs from the released code (LINs-lab/FedRC):
+Differs from the released code (LINs-lab/FedRC ce79229):
 - A client that has not taken part is in no T; in the code it is one example of every cluster,
-  spread evenly over the labels. Of others both keep the part of their last round.
-- Clients that have not taken part choose their shares with Q too. In the code they keep 1 / K; its
-  held-out clients choose by FedEM's rule.
+  spread evenly over the labels (client.py:107, run_experiment.py:420-429). Of others both keep the
+  part of their last round (client.py:377-408).
+- Clients that have not taken part choose their shares with Q too. In the code they keep 1 / K
+  (utils/utils.py:675); its held-out clients choose by FedEM's rule, for they get no Q
+  (client.py:102, aggregator.py:171-180, run_experiment.py:432-435).
 """
 
 from __future__ import annotations

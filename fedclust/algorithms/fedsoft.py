@@ -8,11 +8,14 @@ A participant goes on with its own last model w_k, now on f_k(w) + (lambda / 2) 
 u_ks ||w - c_s||^2: a pull to the mean of the centres, weighted by u_ks. A centre becomes the mean
 of the participants' models, weighted by v_ks.
 
-Differs from the released code (ycruan/FedSoft):
-- Importances are divided by their sum, which sigma makes exceed 1, before they pull.
-- The run's cohort trains unless `selected` is given; the code draws clients for every centre.
-- Local training is by SGD on shuffled data; the code has Adam, kept over rounds, without shuffling.
-- Clients are tested on test data; the code takes their training data.
+Differs from the released code (ycruan/FedSoft e71a4ab):
+- Importances are divided by their sum, which sigma makes exceed 1, before they pull; the code's
+  pull as they are (clients.py:62-65, 92-99).
+- The run's cohort trains unless `selected` is given; the code draws clients for every centre
+  (servers.py:64-67), or trains all.
+- Local training is by SGD on shuffled data; the code has Adam, kept over rounds, without shuffling
+  (clients.py:18, 32; solvers.py:111).
+- Clients are tested on test data; the code takes their training data (validators.py:85-101).
 - Clients that have never taken part are served the centre of their largest importance.
 What is served is one model per client and no mixture of the centres. So every personal model counts
 as a cluster of its own in purity and its relatives, not as the centre of its largest importance,

@@ -5,12 +5,13 @@ https://arxiv.org/abs/2005.01026, Algorithm 1 (stochastic expectation maximisati
 
 Differs from the paper:
 - Only the sampled clients are assigned anew in a round.
-- All clients begin at one common model, as in FlexCFL's code; then all first assignments coincide,
-  and one cluster tends to keep everybody. `first_assignment: kmeans_pretrained` begins with k-means
-  on pre-trained models, and a new client pre-trains before it is assigned.
-Differs from the released code (morningD/FlexCFL):
-- A cluster takes the mean of all its participants; the code's mean keeps one (`aggregation:
-  first_client`).
+- All clients begin at one common model, as in FlexCFL's code (flearn/actor.py:39,
+  flearn/trainer/fesem.py:80-81); then all first assignments coincide, and one cluster tends to keep
+  everybody. `first_assignment: kmeans_pretrained` begins with k-means on pre-trained models, and a
+  new client pre-trains before it is assigned.
+Differs from the released code (morningD/FlexCFL 968b5fa):
+- A cluster takes the mean of all its participants; the code's mean keeps one
+  (flearn/group.py:104-113, 167-168; `aggregation: first_client`).
 """
 
 from __future__ import annotations

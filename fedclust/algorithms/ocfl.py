@@ -6,11 +6,14 @@ and FedAvg in every cluster. The measure, a temperature, is
     T = ||G||_F / sqrt(4 n (n - 1)),  G_ij = 1 - cos(u_i, u_j),
 0 if all n updates point alike, 0.5 if they are orthogonal, 1 if two are opposite.
 
-Follows the released code (MKZuziak/Clustered-Federated-Learning); the papers' text was not at hand.
+Follows the released code (MKZuziak/Clustered-Federated-Learning bbe5eca: T in
+FedCL/aggregators/temperature.py:7-13, the round in FedCL/simulation/simulation.py:267-312); the
+papers' text was not at hand.
 Differs from it:
 - Not everybody takes part in every round: T is of the participants, and the others join the cluster
   of least training loss. The papers have full participation.
-- `method` is any clustering of distances; noise of HDBSCAN is one common cluster, as in the code.
+- `method` is any clustering of distances; noise of HDBSCAN is one common cluster, as in the code
+  (simulation.py:289-296).
 """
 
 from __future__ import annotations

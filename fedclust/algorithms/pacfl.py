@@ -11,13 +11,15 @@ Differs from the paper:
 - A newcomer joins the cluster to whose members it has the least mean distance; the paper clusters
   all anew.
 - Participants are averaged by `aggregation`; the paper weights by examples.
-Differs from the released code (MMorafah/PACFL): the vectors are those of all inputs of a client, as
-in the paper; the code takes some per class and the least entry of arccos(U_i' U_j), neither of
-which the paper has.
+Differs from the released code (MMorafah/PACFL 7ef000d): the vectors are those of all inputs of a
+client, as in the paper; the code takes some per class (main_pacfl.py:256-282) and the least entry
+of arccos(U_i' U_j) (src/clustering/hierarchical_clustering.py:31-32), neither of which the paper
+has.
 
-Its average linkage is the weighted one (WPGMA), and it takes raw pixels; here linkage is that of
-`method`, and inputs are normalised as a model sees them. A client sends d numbers for each
-of its vectors once: `signature_bytes`, which `bytes` contains.
+Its average linkage is the weighted one (WPGMA, hierarchical_clustering.py:64-70), and it takes raw
+pixels (main_pacfl.py:257-259); here linkage is that of `method`, and inputs are normalised as a
+model sees them. A client sends d numbers for each of its vectors once: `signature_bytes`, which
+`bytes` contains.
 """
 
 from __future__ import annotations

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Literal
 
 from fedclust.helpers.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:  # it takes a tenth of a second, which `fedclust list` does without
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 run: setup  ## the quickstart: five methods on rotated handwritten digits, then the report
 	$(BIN)/fedclust run experiment=quickstart
 
-test: setup  ## the fast tests, about a minute; those on MNIST wait for `fedclust data mnist`
+test: setup  ## the fast tests, about two minutes; those on MNIST wait for `fedclust data mnist`
 	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not full and $(DEFAULT)"
 
 test-full: setup  ## the other default tests, minutes: every method, option and message, on every engine

@@ -378,16 +378,19 @@ class _Search:
         from fedclust.config.build import check_method  # and with it PyTorch
 
         def told(values: Mapping[str, Value]) -> list[str]:
-            resolved = self._resolved(values)
-            check_method(resolved, self.own)
-            return without_effect(with_values(self.config, values), resolved, typed, self.own)
+            return without_effect(
+                with_values(self.config, values), self._resolved(values), typed, self.own
+            )
 
+        check_method(self._resolved({}), self.own)
         lines = told({})
         for key, dimension in self.space.items():
             for value in dimension.probes():
                 try:
-                    idle = told({key: value})
-                    lines = [line for line in lines if line in idle]
+                    check_method(self._resolved({key: value}), self.own)
+                    with suppress(UserError):  # beside other values it is a trial that fails
+                        idle = told({key: value})
+                        lines = [line for line in lines if line in idle]
                 except ConfigError as error:
                     shown = written(value) if dimension.options else dimension.words()
                     said = str(error)

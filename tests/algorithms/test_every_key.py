@@ -48,7 +48,7 @@ JOBS = {
     ),
     "served": (
         *("algorithm=fedavg", "server=yogi", "aggregation=trimmed_mean", "attack=sign_flip"),
-        *("aggregation.trim=0.3", "attack.share=0.25", *DIGITS),
+        *("aggregation.trim=0.3", "attack.share=0.25", *DIGITS, "partition.num_clients=16"),
     ),
     "pfedme": ("algorithm=pfedme", *DIGITS, "algorithm.local_rounds=2"),
     "fedem": ("algorithm=fedem", *DIGITS),

@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from fedclust.launch.failures import attempt
 from fedclust.runtime.signals import Signals, at_once, ending
 
 OURS = (signal.SIGINT, signal.SIGTERM)
@@ -173,3 +175,22 @@ def test_what_a_library_makes_of_an_end_is_not_told(
     with pytest.raises(SystemExit) as end:
         __main__.main(["nonsense"])
     assert end.value.code == 2
+
+
+class Launcher:
+    """What submitit installs: the job that SLURM preempts ends with a status of its own."""
+
+    def requeue(self, *_: object) -> None:
+        sys.exit(144)
+
+
+def test_a_launchers_signal_ends_the_job_and_a_call_of_exit_in_it_does_not(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGUSR2, Launcher().requeue)
+    try:
+        with pytest.raises(SystemExit) as end:
+            attempt(lambda: os.kill(os.getpid(), signal.SIGUSR2), tmp_path)
+        assert end.value.code == 144
+        with pytest.raises(RuntimeError, match=r"sys\.exit\(144\) was called"):
+            attempt(lambda: sys.exit(144), tmp_path)
+    finally:
+        signal.signal(signal.SIGUSR2, before)

@@ -34,6 +34,7 @@ from fedclust.helpers.errors import (
 from fedclust.helpers.memory import short_of_memory
 from fedclust.helpers.prose import say
 from fedclust.launch.notes import Notes
+from fedclust.runtime.signals import by_a_signal
 
 T = TypeVar("T")
 # what the command line says in one line
@@ -85,11 +86,14 @@ def attempt(work: Callable[[], T], folder: Path) -> T:
 
 
 def _not_ended_by(work: Callable[[], T]) -> T:
-    """What the work returns; a user's `sys.exit` is a mistake, whatever status it gives."""
+    """What the work returns; a user's `sys.exit` is a mistake, whatever status it gives.
+
+    The end that a signal asks for is none: submitit's handler ends a job that SLURM preempts.
+    """
     try:
         return work()
     except SystemExit as end:
-        if end.code in _OF_SIGNALS:
+        if end.code in _OF_SIGNALS or by_a_signal(end):
             raise
         error = RuntimeError(f"sys.exit({end.code if end.code is not None else ''}) was called")
         raise error.with_traceback(end.__traceback__) from None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -67,6 +69,15 @@ def ending(end: Callable[[int], object], *, forever: bool) -> Iterator[None]:
     finally:
         for signum, handler in before.items():
             signal.signal(signum, at_once if forever else handler)
+
+
+def by_a_signal(end: BaseException) -> bool:
+    """Whether the handler of a signal raised it."""
+    handlers = [
+        inspect.unwrap(h) for h in map(signal.getsignal, signal.valid_signals()) if callable(h)
+    ]
+    codes = {getattr(getattr(h, "__func__", h), "__code__", None) for h in handlers}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(end.__traceback__))
 
 
 def _give_up(signum: int, patience: float) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import Timer
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ from fedclust.runtime.shared_data import SharedData
 
 if TYPE_CHECKING:
     from fedclust.trackers import Tracker
+
+_LONG_LOADING = 3.0  # seconds after which a log is told of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,16 +294,24 @@ class JobRunner:
         return Once(str(request.choices["algorithm"]), self.notes.is_new)
 
 
-def _told_of_loading(
-    title: str, console: Console, shown: bool, alone: bool
-) -> AbstractContextManager[object]:
-    """Say that the data are loaded: on a terminal while they are."""
+@contextmanager
+def _told_of_loading(title: str, console: Console, shown: bool, alone: bool) -> Iterator[None]:
+    """Say that the data are loaded: on a terminal while they are, in a log where it takes long, so
+    that a job that is refused says that alone.
+    """
     text = f"loading: {title}"
     if shown and alone and console.is_terminal:
-        return console.status(text[: console.width - 3], refresh_per_second=4)
+        with console.status(text[: console.width - 3], refresh_per_second=4):
+            yield
+        return
+    later = Timer(_LONG_LOADING, say, (console, text))
+    later.daemon = True
     if shown and not console.is_jupyter:
-        say(console, text)
-    return nullcontext()
+        later.start()
+    try:
+        yield
+    finally:
+        later.cancel()
 
 
 def _hand_over(tracker: Tracker, folder: Path, progress: Progress) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
+from fedclust.launch import job
 from fedclust.launch.job_folder import job_folder
 
 SMALL = ("progress=false", "rounds=1", "partition.num_clients=8", "algorithm=fedavg")
@@ -95,6 +100,34 @@ def test_what_is_typed_may_lie_anywhere(fedclust: Callable[..., object], tmp_pat
 
 
 @pytest.mark.full
+def test_a_sweep_that_is_refused_says_that_alone(
+    fedclust: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedclust.launch.job._LONG_LOADING", 60.0)
+    own = ("dataset=csv", "dataset.path=none.csv", "dataset.label=y", "partition=iid")
+    done = fedclust("run", "-m", *own, "rounds=1,2,3")
+    assert done.status == 2
+    assert len(done.err.splitlines()) == 1
+    assert done.err.startswith("fedclust: ")
+    assert "none.csv not found" in done.err
+
+
+@pytest.mark.parametrize(("shown", "said"), [(True, "loading: job 2 of 3\n"), (False, "")])
+def test_a_log_is_told_of_loading_that_takes_long(
+    monkeypatch: pytest.MonkeyPatch, shown: bool, said: str
+) -> None:
+    monkeypatch.setattr(job, "_LONG_LOADING", 0.0)
+    console = Console(file=StringIO(), width=80)
+    with job._told_of_loading("job 2 of 3", console, shown, alone=True):
+        time.sleep(0.05)
+    assert console.file.getvalue() == said  # type: ignore[attr-defined]
+    monkeypatch.setattr(job, "_LONG_LOADING", 60.0)
+    with job._told_of_loading("job 2 of 3", console, shown, alone=True):
+        pass
+    assert console.file.getvalue() == said  # type: ignore[attr-defined]
+
+
+@pytest.mark.full
 def test_a_sweep_says_which_job_it_is_at_and_when_all_are_done(
     fedclust: Callable[..., object],
 ) -> None:
@@ -102,7 +135,6 @@ def test_a_sweep_says_which_job_it_is_at_and_when_all_are_done(
     assert done.status == 0, done.err  # type: ignore[attr-defined]
     lines = done.err.splitlines()  # type: ignore[attr-defined]
     titles = [line for line in lines if line.startswith("job ")]
-    assert sum(line.startswith("loading: job ") for line in lines) == len(titles)
     assert [line.partition(" on ")[0] for line in titles] == [
         "job 1 of 2: fedavg",
         "job 2 of 2: local",

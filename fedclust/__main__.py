@@ -46,6 +46,7 @@ USAGE = """usage: fedclust COMMAND …
   fedclust --version"""
 
 
+_CONTINUED = {"run": "run", "tune": "search"}  # what the same command goes on with
 _told: list[int] = []  # the exit status of a signal that has been told
 
 
@@ -120,7 +121,7 @@ def _show_life() -> None:
 
 def _interrupted(signum: int, name: str) -> str:
     """What Ctrl-C and SIGTERM make of a command; while rounds run they are finished first."""
-    return str(Interrupted(signum)) if name in ("run", "tune") else interrupted(signum)
+    return interrupted(signum, _CONTINUED.get(name, ""))
 
 
 def _end(name: str, signum: int) -> None:
@@ -152,7 +153,7 @@ def _guarded(command: Callable[[Sequence[str]], None], name: str, arguments: Seq
     except (DivergedError, JobLost, RankFailed) as error:
         _fail(_one_line(error), 1)
     except Interrupted as interruption:
-        _fail(str(interruption), interruption.exit_status)
+        _fail(_interrupted(interruption.signum, name), interruption.exit_status)
     except KeyboardInterrupt:
         _fail(_interrupted(signal.SIGINT, name), 130)
 

@@ -98,9 +98,15 @@ class SweepError(RuntimeError):
         )
 
 
-def interrupted(signum: int) -> str:
-    """What ended the program, for a command that has nothing to continue."""
-    return f"interrupted by {signal.Signals(signum).name}"
+def interrupted(signum: int, continued: str = "") -> str:
+    """What ended the program.
+
+    Args:
+        signum: the signal.
+        continued: what the same command continues, as in "run"; "" for nothing.
+    """
+    again = f"; the same command continues the {continued}" if continued else ""
+    return f"interrupted by {signal.Signals(signum).name}{again}"
 
 
 class Interrupted(Exception):
@@ -111,7 +117,7 @@ class Interrupted(Exception):
     """
 
     def __init__(self, signum: int) -> None:
-        super().__init__(f"{interrupted(signum)}; the same command continues the run")
+        super().__init__(interrupted(signum, "run"))
         self.signum = signum
         self.exit_status = 128 + signum
 

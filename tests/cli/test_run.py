@@ -18,6 +18,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from fedclust.helpers.errors import Interrupted
 from fedclust.launch.job_folder import job_folder
 from fedclust.runtime import run
 from fedclust.runtime.folder import RunFolder
@@ -288,7 +289,12 @@ def test_saving_takes_a_tenth_of_the_time_at_most(
 
 
 @pytest.mark.parametrize(
-    ("command", "goes_on"), [("tune", "; the same command continues the run"), ("report", "")]
+    ("command", "goes_on"),
+    [
+        ("run", "; the same command continues the run"),
+        ("tune", "; the same command continues the search"),
+        ("report", ""),
+    ],
 )
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_at_any_time_is_told(
@@ -309,6 +315,19 @@ def test_a_signal_at_any_time_is_told(
     assert done.status == 128 + signum
     assert done.err == f"fedclust: interrupted by {signum.name}{goes_on}\n"
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(("command", "what"), [("run", "run"), ("tune", "search")])
+def test_a_round_saved_after_a_signal_says_what_goes_on(
+    fedclust: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, command: str, what: str
+) -> None:
+    def ended(_: Sequence[str]) -> None:
+        raise Interrupted(signal.SIGINT)
+
+    monkeypatch.setattr(f"fedclust.commands.{command}.command", ended)
+    done = fedclust(command, "anything")
+    said = f"fedclust: interrupted by SIGINT; the same command continues the {what}\n"
+    assert (done.status, done.err) == (130, said)
 
 
 def test_cyclic_garbage_is_searched_as_usual_in_rounds(

@@ -351,7 +351,7 @@ class _Search:
             each = {"objective": metric, "score_every": resolved["eval_every"]}
             config = with_values(config, each)
         algorithm = choices["algorithm"]
-        name = f"{resolved['name']}-tuning"
+        results = Path("outputs", f"{resolved['name']}-tuning")
         search = cls(
             config=config,
             choices=choices,
@@ -359,7 +359,7 @@ class _Search:
             space=space_of(config, algorithm, asked, roots(own), choices),
             metric=metric,
             rounds=resolved["rounds"],
-            folder=Path("outputs", name, job_folder(overrides, algorithm)),
+            folder=results / job_folder(overrides, algorithm, results),
             own=own,
         )
         for line in search._without_effect([one.input_line or "" for one in asked]):

@@ -388,6 +388,11 @@ def part_of(name: str) -> Part | None:
     return SCHEMA[top].part if top in SCHEMA else None
 
 
+def chooses(name: str) -> bool:
+    """Whether an override of this key chooses a file of a group, as partition=iid does."""
+    return "." not in name.rpartition("@")[2] and (_top(name) in PARTS or _top(name) in CHOICES)
+
+
 def names_folder(name: str) -> bool:
     """Whether an override of this key is in the name of a job's folder."""
     if _top(name) in CHOICES:

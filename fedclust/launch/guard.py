@@ -20,7 +20,9 @@ from fedclust.helpers.errors import require
 from fedclust.launch.compose import compose_or_none
 
 _PLUGINS = ("hydra_plugins.", "hydra._internal.core_plugins.", "optuna.samplers.")
-_SUBDIR = "${fedclust_job:${hydra:overrides.task},${hydra:runtime.choices.algorithm}}"
+_SUBDIR = (
+    "${fedclust_job:${hydra:overrides.task},${hydra:runtime.choices.algorithm},${hydra:sweep.dir}}"
+)
 _TYPED_ONLY = ("job.env_set", "job.env_copy", "job.chdir", "output_subdir")  # empty unless typed
 _NO_LOGGING = {"version": 1, "root": None, "disable_existing_loggers": False}
 # numbers and names that a cluster's scheduler asks for; what else a plug-in takes may run commands

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.config.schema import is_setting, tells_arms_apart
+from fedclust.config.schema import chooses, is_setting, tells_arms_apart
 from fedclust.metrics import METRICS, headline_of
 from fedclust.report.runs import Curve, Run
 
@@ -200,8 +200,13 @@ def arms(
         algorithm: _differing_keys(group, lambda key: not is_setting(key))
         for algorithm, group in by_algorithm.items()
     }
-    settings = [_given(run, federation) for run in runs]
-    given = [_given(run, options[_algorithm(run)]) for run in runs]
+    ends = {
+        key: path_ends(_value(run, key) for run in runs)
+        for key in {*federation, *(key for keys in options.values() for key in keys)}
+        if not chooses(key)
+    }
+    settings = [_given(run, federation, ends) for run in runs]
+    given = [_given(run, options[_algorithm(run)], ends) for run in runs]
     titles = [
         SEPARATOR.join(_piece(run, key, federation[key], value) for key, value in setting.items())
         for run, setting in zip(runs, settings, strict=True)
@@ -270,9 +275,30 @@ def _algorithm(run: Run) -> str:
     return run.choices.get("algorithm") or run.folder.name
 
 
-def _given(run: Run, keys: Mapping[str, str]) -> dict[str, str]:
-    """The run's values of some keys, without those it has none of."""
-    return {key: value for key in keys if (value := _value(run, key))}
+def _given(run: Run, keys: Iterable[str], ends: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The run's values of some keys as they are shown, see `path_ends`, without those it has none
+    of.
+    """
+    values = {key: value for key in keys if (value := _value(run, key))}
+    return {key: ends.get(key, {}).get(value, value) for key, value in values.items()}
+
+
+def path_ends(values: Iterable[str]) -> dict[str, str]:
+    """Every path among some values with the shortest end that none of the others has: a.csv of
+    /data/2025/a.csv, or 2025/a.csv where there is /data/2024/a.csv too.
+    """
+    parts = {value: tuple(value.strip("'\"").rstrip("/").split("/")) for value in values}
+    others = Counter(end for each in set(parts.values()) for end in _ends(each))
+    return {
+        value: "/".join(next((end for end in _ends(each) if others[end] == 1), each))
+        for value, each in parts.items()
+        if len(each) > 1 and value[:1] not in ("[", "{")
+    }
+
+
+def _ends(parts: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The ends of a path, the shortest first."""
+    return [parts[-n:] for n in range(1, len(parts) + 1)]
 
 
 def _name(run: Run, given: Mapping[str, str], options: Mapping[str, Mapping[str, str]]) -> str:

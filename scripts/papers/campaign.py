@@ -206,7 +206,8 @@ def _planned(task: Sequence[str], config: DictConfig) -> Planned:
     # the job itself tells what has no effect
     _, resolved = checked(plain, choices, task, typed_keys(task), None, lambda *_: None)
     resolved["seeds"] = schema.seed_list(resolved["seeds"])
-    folder = Path("outputs", resolved["name"], job_folder(task, choices["algorithm"]))
+    results = Path("outputs", resolved["name"])
+    folder = results / job_folder(task, choices["algorithm"], results)
     return Planned(tuple(task), folder, resolved)
 
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -199,9 +200,28 @@ def test_folders_are_named_by_what_differs() -> None:
     assert len(set(names)) == len(names)
     assert not any("/" in name for name in names)
     assert job_folder(["partition.x=[1, 2]", "seeds=[0]"], "a") == "a,partition.x=_1,_2_,seeds=_0_"
+    deep = "/data/" + "of_a_hospital/" * 8
+    sites = [f"dataset.path={deep}a.csv", f"dataset.path={deep}b.csv", f"dataset.path=/{deep}a.csv"]
+    assert [job_folder([site, "rounds=9"], "lcfl") for site in sites] == [
+        "lcfl,dataset.path=a.csv-ba05,rounds=9",
+        "lcfl,dataset.path=b.csv-b920,rounds=9",
+        "lcfl,dataset.path=a.csv-9463,rounds=9",
+    ]
+    assert job_folder([f"weights={deep}a.pth"], "lcfl") == "lcfl,weights=a.pth-fc2d"
     long = [f"partition.option{i}=value{i}" for i in range(20)]
     assert len(job_folder(long, "lcfl")) < 140
     assert job_folder(long, "lcfl") != job_folder([*long[:-1], "partition.option19=other"], "lcfl")
+
+
+def test_a_long_name_of_an_earlier_version_is_kept_where_it_is_there(tmp_path: Path) -> None:
+    given = [f"dataset.path=/data/{'of_a_hospital/' * 8}a.csv", "rounds=9"]
+    new = "lcfl,dataset.path=a.csv-ba05,rounds=9"
+    assert job_folder(given, "lcfl", tmp_path) == new
+    plain = "lcfl,dataset.path=_data_" + "of_a_hospital_" * 8 + "a.csv-ba05,rounds=9"
+    earlier = f"{plain[:120]}-{sha256(plain.encode()).hexdigest()[:8]}"
+    (tmp_path / earlier).mkdir()
+    assert job_folder(given, "lcfl", tmp_path) == earlier
+    assert job_folder([*given, "rounds=8"], "lcfl", tmp_path) == new.replace("=9", "=8")
 
 
 @pytest.mark.full

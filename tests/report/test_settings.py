@@ -21,8 +21,10 @@ from fedclust.helpers.errors import ConfigError
 from fedclust.papers.reports import all_contents, contents, spec_of
 from fedclust.partitions.rotated import Rotated
 from fedclust.report import figures
+from fedclust.report.arms import arms, path_ends
 from fedclust.report.curves import draw
 from fedclust.report.group_recovery import words
+from fedclust.report.runs import Run
 from fedclust.report.spec import Drawn
 from fedclust.report.write import Contents, make_report
 
@@ -31,6 +33,28 @@ CASES = {
     "mnist_mclr": ("MNIST-MCLR", "mnist", "mclr"),
     "femnist_mlp": ("FEMNIST-MLP", "mnist", "mlp512"),
 }
+
+
+def test_paths_are_told_apart_by_the_shortest_end() -> None:
+    assert path_ends(["/d/2025/a.csv", "/d/2024/a.csv", "/d/2024/b.csv", "x", "[a/b]"]) == {
+        "/d/2025/a.csv": "2025/a.csv",
+        "/d/2024/a.csv": "2024/a.csv",
+        "/d/2024/b.csv": "b.csv",
+    }
+    assert path_ends(["a.csv", "d/a.csv", "'d/a b.csv'"]) == {
+        "d/a.csv": "d/a.csv",
+        "'d/a b.csv'": "a b.csv",
+    }
+
+
+def test_arms_on_files_of_long_paths_are_named_by_the_files() -> None:
+    deep = "/data/" + "of_a_hospital/" * 8
+    given = [f"{deep}a.csv", f"{deep}b.csv"]
+    runs = [
+        Run(Path(one), {"overrides": [f"dataset.path={one}"], "choices": {}}, {}, {})
+        for one in given
+    ]
+    assert [arm.label for arm in arms(runs)] == [f"{one}, path={one}" for one in ("a.csv", "b.csv")]
 
 
 def curve(top: float, rounds: int = 6) -> list[list[float]]:

@@ -90,6 +90,25 @@ def test_a_log_names_the_job_in_every_line() -> None:
     assert len(lines) == 1 + 20 + 3
 
 
+def test_a_round_that_is_not_evaluated_says_of_which_round_the_values_are() -> None:
+    progress, text = shown()
+    progress.start(Path("outputs/x"), 0, 4)
+    progress.round(0, {"train_loss": 2.0})
+    progress.round(1, {"accuracy": 0.5, "purity": 0.75})
+    assert "round 3/4 · accuracy  50.0 % · purity 0.75 · " in progress._renderable().plain
+    progress.round(2, {"train_loss": 1.0})
+    assert "round 4/4 · accuracy  50.0 % (round 2) · " in progress._renderable().plain
+    progress.round(3, {"accuracy": 0.25, "purity": 1.0})
+    progress.stop()
+    lines = text.getvalue().splitlines()[1:]
+    assert [line.rpartition(" · ")[0] for line in lines] == [
+        "  round 1/4",
+        "  round 2/4 · accuracy  50.0 % · purity 0.75",
+        "  round 3/4 · accuracy  50.0 % (round 2) · purity 0.75",
+        "  round 4/4 · accuracy  25.0 % · purity 1.00",
+    ]
+
+
 def test_a_line_that_stays_fits_a_terminal_too() -> None:
     text = io.StringIO()
     console = Console(file=text, width=60, force_terminal=True, color_system=None)

@@ -343,8 +343,11 @@ def test_latest_is_the_mean_of_the_seeds_still_running(tmp_path: Path) -> None:
     recorder.cost(0, 0, Cost(train_loss=1.0))
     recorder.cost(3, 0, Cost(train_loss=3.0))
     assert recorder.latest()["train_loss"] == 2.0
+    recorder.seconds(0, 0, 7.0)
+    assert (recorder.latest()["train_loss"], recorder.latest()["seconds"]) == (2.0, 7.0)
     recorder.cost(3, 1, Cost(train_loss=5.0))
     assert recorder.latest()["train_loss"] == 5.0
+    assert "seconds" not in recorder.latest()  # a value of the round before
 
 
 def test_what_was_recorded_survives_an_early_stop(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class Progress(Protocol):
         ...
 
     def round(self, t: int, values: Mapping[str, float]) -> None:
-        """Round t is complete; values are means over seeds by metric name, the newest known."""
+        """Round t is complete; values are its means over seeds by metric name."""
         ...
 
     def tell(self, message: str) -> None:
@@ -78,7 +78,7 @@ def rough(seconds: float) -> str:
 
 
 def _describe(values: Mapping[str, float]) -> list[str]:
-    """The few numbers that tell how a run is doing; none before the first evaluation."""
+    """The few numbers that tell how a run is doing; none of a round that is not evaluated."""
     own, shown = headline_of(values), []
     if own in values:
         percent = METRICS[own].unit == "fraction"
@@ -238,7 +238,8 @@ class Shown:
         self._title, self._console, self._sweep, self._name = title, console, sweep, name
         self._is_live = live and console.is_terminal
         self._first = self._rounds = self._done = 0
-        self._values: Mapping[str, float] = {}
+        self._values: Sequence[str] = ()  # of the last evaluated round
+        self._evaluated = 0  # rounds up to that one
         self._began = self._ended = self._told = time.monotonic()
         self._live: Live | None = None
         self._over = Event()
@@ -263,7 +264,9 @@ class Shown:
 
     def round(self, t: int, values: Mapping[str, float]) -> None:
         """See `Progress.round`."""
-        self._done, self._values, self._ended = t + 1, values, time.monotonic()
+        self._done, self._ended = t + 1, time.monotonic()
+        if described := _describe(values):
+            self._values, self._evaluated = described, self._done
         last = self._done == self._rounds
         if last or (self._live is None and self._done % max(1, self._rounds // 20) == 0):
             end = [f"in {_clock(self._ended - self._began)}"] if last else self._ends()
@@ -305,7 +308,7 @@ class Shown:
         self._told = time.monotonic()
         pieces = [(0, self._name)] if self._name else []
         pieces.append((0, f"round {self._done}/{self._rounds}"))
-        pieces += [(3 + i, shown) for i, shown in enumerate(_describe(self._values))]
+        pieces += self._described()
         pieces += [(1 + 2 * i, end) for i, end in enumerate(ends)]
         width = self._console.width if self._console.is_terminal else _ANY_WIDTH
         self._say(fitting(pieces, width - 2))
@@ -325,8 +328,14 @@ class Shown:
         pieces = [(0, self._name)] if self._name else []
         pieces.append((0, f"round {min(self._done + 1, self._rounds)}/{self._rounds}"))
         pieces += [(2, part) for part in doing(meter)]
-        pieces += [(3 + i, shown) for i, shown in enumerate(_describe(self._values))]
+        pieces += self._described()
         return pieces + [(1 + 2 * i, end) for i, end in enumerate(self._ends())]
+
+    def _described(self) -> list[tuple[int, str]]:
+        """How the run is doing; where the last round was not evaluated, of which round that is."""
+        of = "" if self._evaluated == self._done else f" (round {self._evaluated})"
+        first = [(3, f"{one}{of}") for one in self._values[:1]]
+        return first + [(4 + i, one) for i, one in enumerate(self._values[1:])]
 
     def _ends(self) -> list[str]:
         """When the job, and the sweep, will be done; how long it runs before a round has ended."""

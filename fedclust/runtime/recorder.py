@@ -89,9 +89,7 @@ class Recorder:
         self._open = True
         self._label: dict[int, Tensor] = {}  # seed → labels at its last evaluation
         self._after: dict[int, AfterChange] = {}  # seed → its last change, where there are any
-        self._latest: dict[
-            int, tuple[int, dict[str, float]]
-        ] = {}  # seed → its last round, newest values
+        self._latest: dict[int, tuple[int, dict[str, float]]] = {}  # seed → its last round, values
 
     def start(self) -> None:
         """Begins the files anew, whatever an earlier try has left of them."""
@@ -181,9 +179,7 @@ class Recorder:
         self._put(seed, t, {"seconds": value})
 
     def latest(self) -> dict[str, float]:
-        """The newest value of every metric, by name: means over the seeds that are still
-        running.
-        """
+        """The values of the newest round by metric: means over the seeds that are still running."""
         newest = max((t for t, _ in self._latest.values()), default=0)
         running = [values for t, values in self._latest.values() if t == newest]
         names = dict.fromkeys(name for values in running for name in values)
@@ -306,10 +302,9 @@ class Recorder:
         if self._pending and t > max(self._pending):
             self._flush(t - 1)
         self._pending.setdefault(t, {}).update({(seed, m): float(v) for m, v in values.items()})
-        self._latest[seed] = (
-            t,
-            self._latest.get(seed, (t, {}))[1] | {m: float(v) for m, v in values.items()},
-        )
+        last, others = self._latest.get(seed, (t, {}))
+        own = {m: float(v) for m, v in values.items()}
+        self._latest[seed] = t, (others | own if last == t else own)
 
     def _flush(self, until: int) -> None:
         """Write all rounds up to `until`, sorted by round, seed and metric."""

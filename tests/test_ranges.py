@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass, field, fields
+from dataclasses import InitVar, dataclass, field, fields, is_dataclass
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -12,6 +12,7 @@ import pytest
 from fedclust.cluster_metrics.descriptor import Descriptor
 from fedclust.cluster_metrics.update_distance import UpdateDistance
 from fedclust.config.objects import parts
+from fedclust.config.parts import PARTS
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, Fraction, Ranged, hints_of
@@ -49,6 +50,7 @@ def test_what_an_annotation_allows_is_taken(right: dict[str, Any]) -> None:
         ({"count": None}, "Part.count=None is not allowed: an integer in [1, 1,000,000,000]"),
         ({"count": "many"}, "Part.count=many is not allowed: one of auto"),
         ({"sizes": 1}, "Part.sizes=1 is not allowed: an integer in [2, 1,000,000,000]"),
+        ({"sizes": "two"}, "Part.sizes=two is not allowed: an integer in [2, 1,000,000,000]"),
         ({"label": -1}, "Part.label=-1 is not allowed: an integer in [1, 1,000,000,000]"),
     ],
 )
@@ -74,13 +76,14 @@ def test_what_is_set_later_is_not_looked_for() -> None:
         Later(share=0, factor=3)
 
 
-@pytest.mark.parametrize("group", ["algorithm", "cluster_metric", "cluster_method"])
-def test_methods_metrics_and_clusterings_with_options_are_checked(group: str) -> None:
+@pytest.mark.parametrize("group", sorted({*PARTS} - {"model", "solver"}))
+def test_every_part_with_options_is_checked(group: str) -> None:
     for address in parts(group):
         module, name = address.rsplit(".", 1)
         part = getattr(import_module(module), name)
-        options = {one.name for one in fields(part) if one.init} & hints_of(part).keys()
-        assert issubclass(part, Ranged) or not options, address
+        if is_dataclass(part):
+            options = {one.name for one in fields(part) if one.init} & hints_of(part).keys()
+            assert issubclass(part, Ranged) or not options, address
 
 
 def test_a_metric_made_in_python_refuses_what_it_does_not_have() -> None:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -26,12 +26,11 @@ from fedclust.datasets.columns import (
     shown,
 )
 from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs, read_targets
-from fedclust.datasets.normalise import check_word
 from fedclust.datasets.parts import Drawn, check_parts, parted
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DataError, counted, require, typed
 from fedclust.helpers.files import plain_file
-from fedclust.helpers.ranges import BelowOne, Seed
+from fedclust.helpers.ranges import BelowOne, Ranged, Seed
 
 _PARTS = ("train", "test")
 _ENDS = (".csv", ".parquet")
@@ -41,7 +40,7 @@ _USUAL = r"-?(0|[1-9]\d{0,14})(\.\d+)?"  # numbers as they are usually written
 
 
 @dataclass(frozen=True, kw_only=True)
-class Csv:
+class Csv(Ranged):
     """A table of numbers, as CSV or parquet; classes and clients are numbered in sorted order.
 
     Attributes:
@@ -91,7 +90,7 @@ class Csv:
     split: ColumnName | None = None
     test_share: Annotated[BelowOne, OnlyWith("split", None)] = 0.2
     data_seed: Annotated[Seed | None, OnlyWith("split", None)] = None
-    normalise: str = "mean_std"
+    normalise: Literal["mean_std", "client", "none"] = "mean_std"
     fill: Fill | None = None
     categories: Categories | None = None
     unlabelled: Unlabelled = "refuse"
@@ -100,8 +99,8 @@ class Csv:
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         name_columns(self, "label", "features", "exclude", "client", "group", "unit", "split")
-        check_word(self.normalise, ("mean_std", "client", "none"))
         object.__setattr__(self, "separator", self.separator.replace("\\t", "\t"))
         check_signs(self.separator, self.decimal, self.encoding)
         check_parts(self._client, self.group, self.test_share, self.split is not None)

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from fedclust.core.types import Dataset
+from fedclust.helpers.ranges import Ranged
 
 
 @dataclass(frozen=True, kw_only=True)
-class Digits:
+class Digits(Ranged):
     """1,797 grey images 8x8 of ten digits; every fifth of a class is a test image; inputs in [0,
     1].
     """

@@ -30,11 +30,11 @@ from fedclust.datasets.parts import Drawn, check_parts, parted
 from fedclust.datasets.pictures import picture, white
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DataError, require
-from fedclust.helpers.ranges import BelowOne, Seed, Side
+from fedclust.helpers.ranges import BelowOne, Ranged, Seed, Side
 
 
 @dataclass(frozen=True, kw_only=True)
-class HuggingFace:
+class HuggingFace(Ranged):
     """Pictures of one column, or numbers of several; classes and clients are numbered in sorted
     order.
 
@@ -88,6 +88,7 @@ class HuggingFace:
     normalise: str = "mean_std"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         name_columns(self, "label", "features", "exclude", "client", "group", "unit")
         check_word(
             self.normalise, WORDS if self.image is not None else ("mean_std", "client", "none")

@@ -15,16 +15,16 @@ from torch import Tensor
 from fedclust.core.types import Dataset, Names
 from fedclust.datasets.checks import checked, read
 from fedclust.datasets.copies import told_of_copies
-from fedclust.datasets.normalise import affine, check_word
+from fedclust.datasets.normalise import Word, affine
 from fedclust.datasets.pictures import picture, white
-from fedclust.helpers.errors import DataError, require
-from fedclust.helpers.ranges import Side
+from fedclust.helpers.errors import DataError
+from fedclust.helpers.ranges import Ranged, Side
 
 _KINDS = (*torchvision.datasets.folder.IMG_EXTENSIONS, ".gif", ".avif")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageFolder:
+class ImageFolder(Ranged):
     """Images of any size, resized to a square; the classes are the folder names in sorted order.
 
     Attributes:
@@ -38,11 +38,7 @@ class ImageFolder:
     path: str
     size: Side = 32
     grayscale: bool = False
-    normalise: str = "mean_std"
-
-    def __post_init__(self) -> None:
-        check_word(self.normalise)
-        require(self.size >= 1, "dataset.size", self.size, "a side of at least 1 pixel")
+    normalise: Word = "mean_std"
 
     def load(self) -> Dataset:
         """The arrays, [N, 1 or 3, size, size] uint8; every image is read and resized once.

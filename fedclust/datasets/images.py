@@ -16,14 +16,13 @@ from fedclust.datasets.checks import checked, fetch, read
 from fedclust.datasets.idx import load_idx
 from fedclust.datasets.normalise import WORDS, affine, check_word
 from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
-from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import Side
+from fedclust.helpers.ranges import Ranged, Side
 
 Arrays = tuple[Tensor, Tensor, Tensor, Tensor]  # x_train [N, …] uint8, y_train [N], and of the test
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Images:
+class _Images(Ranged):
     """Images of one size with a class each.
 
     Attributes:
@@ -35,13 +34,15 @@ class _Images:
 
     mean: ClassVar[Sequence[float] | None] = None  # per channel; None: of the training images
     std: ClassVar[Sequence[float] | None] = None
+    words: ClassVar[tuple[str, ...]] = WORDS  # of `normalise`
 
     root: str
     download: bool = False
     normalise: str = "mean_std"
 
     def __post_init__(self) -> None:
-        check_word(self.normalise)
+        super().__post_init__()
+        check_word(self.normalise, self.words)
 
     @property
     def called(self) -> str:
@@ -123,12 +124,7 @@ class EMNIST(_Images):
 
     of_split: ClassVar = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26}
 
-    split: str = "byclass"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        allowed = "one of " + ", ".join(self.of_split)
-        require(self.split in self.of_split, "dataset.split", self.split, allowed)
+    split: Literal["byclass", "bymerge", "balanced", "letters"] = "byclass"
 
     @property
     def called(self) -> str:
@@ -163,12 +159,13 @@ class CIFAR10(_Images):
     # of the 50,000 training images, as LCFL's simulator has them
     mean = (0.49139968, 0.48215827, 0.44653124)
     std = (0.24703233, 0.24348505, 0.26158768)
+    words = (*WORDS, PER_IMAGE)
 
     crop: Side | None = None
     augment: Augment = "none"
 
     def __post_init__(self) -> None:
-        check_word(self.normalise, (*WORDS, PER_IMAGE))
+        super().__post_init__()
         check_view(self.normalise, self.crop, self.augment)
 
     def _view(self) -> Any:

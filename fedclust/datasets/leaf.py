@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from fedclust.core.types import Dataset, Names
 from fedclust.datasets.checks import checked, read
 from fedclust.datasets.columns import few
 from fedclust.datasets.fit import Fit
-from fedclust.datasets.normalise import affine, check_word, unchanged
+from fedclust.datasets.normalise import affine, unchanged
 from fedclust.datasets.pictures import picture, white
 from fedclust.datasets.tokens import WORDS, Characters, Kind, Words, text_of
 from fedclust.helpers.errors import DataError, require
@@ -56,14 +56,13 @@ class Leaf(Ranged):
     side: Side | None = None
     images: str | None = None
     classes: AtLeastTwo | None = None
-    normalise: str = "none"
+    normalise: Literal["none", "mean_std"] = "none"
     text: Kind | None = None
     length: AtLeastOne | None = None
     vocabulary: AtLeastThree | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_word(self.normalise, ("none", "mean_std"))
         allowed = "a number of pixels with dataset.images, since pictures differ in size"
         require(self.images is None or self.side is not None, "dataset.side", self.side, allowed)
         if self.text is not None:

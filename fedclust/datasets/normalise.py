@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,8 @@ from fedclust.helpers.errors import require
 
 # kept as one affine map, so that the pool stays uint8 and the engine pays one fused multiply-add
 # per gather
-WORDS = ("mean_std", "unit", "pixel", "inverted")
+Word = Literal["mean_std", "unit", "pixel", "inverted"]
+WORDS: tuple[Word, ...] = get_args(Word)
 # examples converted at once. Squares of 256 bytes add up to less than 2^24, so float32 adds them
 # exactly, in a tenth of the time of float64
 _BYTES, _NUMBERS = (256, np.float32), (4096, np.float64)
@@ -25,7 +26,7 @@ _FAR = 256
 _ROUNDED = 1e-7
 
 
-def check_word(word: str, allowed: tuple[str, ...] = WORDS) -> None:
+def check_word(word: str, allowed: tuple[str, ...]) -> None:
     """Raise a `ConfigError` unless `word` is one of `allowed`."""
     require(word in allowed, "dataset.normalise", word, "one of " + ", ".join(allowed))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,7 @@ from fedclust.core.types import Dataset
 from fedclust.datasets.checks import TOO_SMALL, checked, read, vanishing
 from fedclust.datasets.copies import told_of_copies
 from fedclust.datasets.fit import Fit
-from fedclust.datasets.normalise import (
-    WORDS,
-    affine,
-    as_float32,
-    centre,
-    check_word,
-    unchanged,
-)
+from fedclust.datasets.normalise import Word, affine, as_float32, centre, unchanged
 from fedclust.datasets.tokens import as_ids
 from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
 from fedclust.helpers.errors import DataError, require
@@ -56,7 +49,7 @@ class Npz(Ranged):
     """
 
     path: str
-    normalise: str = "mean_std"
+    normalise: Word | Literal["by_row", "per_image", "none"] = "mean_std"
     crop: Side | None = None
     augment: Augment = "none"
     vocabulary: AtLeastTwo | None = None
@@ -64,7 +57,6 @@ class Npz(Ranged):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_word(self.normalise, (*WORDS, "by_row", PER_IMAGE, "none"))
         check_view(self.normalise, self.crop, self.augment)
         plain = self.vocabulary is None or self.normalise in ("mean_std", "none")
         allowed = "none, or left as it is, with dataset.vocabulary: token ids have no scale"

@@ -14,7 +14,7 @@ import torch
 from fedclust.core.types import Dataset
 from fedclust.helpers.effects import Never
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, Clients, NonNegative, Seed
+from fedclust.helpers.ranges import AtLeastOne, Clients, NonNegative, Ranged, Seed
 from fedclust.helpers.rng import Stream
 
 DIMENSION, NUM_CLASSES = 60, 10
@@ -23,7 +23,7 @@ _ALIKE = "it moves the weights of all classes alike, so the largest logit, the l
 
 
 @dataclass(frozen=True, kw_only=True)
-class Synthetic:
+class Synthetic(Ranged):
     """Synthetic(alpha, beta): one linear classifier per device, y = argmax softmax(W x + b).
 
     The data depend on `data_seed` alone, so all seeds of a run share them; `owner` says whose they
@@ -47,9 +47,7 @@ class Synthetic:
     data_seed: Seed = 21  # its sizes as drawn already total 75,451
 
     def __post_init__(self) -> None:
-        require(self.alpha >= 0, "dataset.alpha", self.alpha, "at least 0")
-        require(self.beta >= 0, "dataset.beta", self.beta, "at least 0")
-        require(self.num_devices >= 1, "dataset.num_devices", self.num_devices, "at least 1")
+        super().__post_init__()
         least = _SMALLEST * self.num_devices
         require(
             self.total is None or self.total >= least,

@@ -21,7 +21,7 @@ from fedclust.datasets.checks import checked, read
 from fedclust.datasets.extra import installed
 from fedclust.datasets.normalise import affine
 from fedclust.helpers.errors import DataError, require
-from fedclust.helpers.ranges import AtLeastOne, BelowOne, InnerFraction
+from fedclust.helpers.ranges import AtLeastOne, BelowOne, InnerFraction, Ranged
 from fedclust.helpers.rounding import rounded_down
 
 _CHANNELS = 6
@@ -35,7 +35,7 @@ _NEEDED = {  # what the file is made of; a pickle may name anything else too
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watch:
+class Watch(Ranged):
     """Windows of 140 series: 6 channels of `length` samples, 50 a second; the class is the
     exercise.
 

@@ -56,12 +56,15 @@ class Ranged:
         """Raise `ConfigError` for the first number or choice that its annotation does not allow."""
         for name, (numbers, choices, kinds) in _allowed(type(self)).items():  # type: ignore[arg-type]
             value, key = getattr(self, name), f"{type(self).__name__}.{name}"
-            if isinstance(value, str):
-                require(not choices or value in choices, key, value, f"one of {', '.join(choices)}")
-            elif numbers is not None and (value is None or isinstance(value, int | float)):
+            text = isinstance(value, str)
+            if text and choices:
+                require(value in choices, key, value, f"one of {', '.join(choices)}")
+            elif numbers is not None and (value is None or isinstance(value, int | float) or text):
                 whole = int in kinds and float not in kinds
-                fits = type(None) in kinds if value is None else numbers.holds(value)
-                fits = fits and not (whole and isinstance(value, float))
+                if value is None or text:
+                    fits = type(value) in kinds
+                else:
+                    fits = numbers.holds(value) and not (whole and isinstance(value, float))
                 what = "an integer" if whole else "a number"
                 require(fits, key, value, f"{what} {numbers.words}")
 

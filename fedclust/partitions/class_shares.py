@@ -44,7 +44,6 @@ class ClassShares(ClassSubsets):
         super().__post_init__()
         sizes, allowed = self.cluster_sizes, "equal, since the shares decide on the sizes"
         require(sizes == "equal", "partition.cluster_sizes", sizes, allowed)
-        require(0 <= self.reserve <= 1, "partition.reserve", self.reserve, "a part in [0, 1]")
 
     def divided(self, owns: npt.NDArray[np.float64], supply: Rows, stream: Stream) -> Rows:
         """Training examples of every class for every cluster, [G, Y].

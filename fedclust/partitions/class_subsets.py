@@ -19,13 +19,11 @@ from torch import Tensor
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, AtLeastZero, Clients, Positive
+from fedclust.helpers.ranges import AtLeastOne, AtLeastZero, Clients, Positive, Ranged
 from fedclust.helpers.rng import Stream
 from fedclust.helpers.rounding import rounded_down
 from fedclust.partitions.cut import (
     Rows,
-    check_cap,
-    check_clients,
     check_test,
     consecutive,
     even,
@@ -38,7 +36,7 @@ from fedclust.partitions.shares import equal_shares, solved_shares
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassSubsets:
+class ClassSubsets(Ranged):
     """Every cluster owns a set of classes; its examples are spread over its clients equally and at
     random.
 
@@ -67,8 +65,7 @@ class ClassSubsets:
     examples_per_client: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
-        check_clients(self.num_clients)
-        check_cap("partition.examples_per_client", self.examples_per_client)
+        super().__post_init__()
         is_list = not isinstance(self.subsets, str)
         require(
             self.subsets == "random"
@@ -77,7 +74,6 @@ class ClassSubsets:
             self.subsets,
             "random, or a list of classes per cluster",
         )
-        require(self.num_clusters >= 1, "partition.num_clusters", self.num_clusters, "at least 1")
         require(
             self.num_clients % self.clusters == 0,
             "partition.num_clients",
@@ -86,7 +82,7 @@ class ClassSubsets:
         )
         each = self.classes_per_cluster
         require(
-            each > 0 and (each < 1 or each == int(each)),
+            each < 1 or each == int(each),
             "partition.classes_per_cluster",
             each,
             "a number of classes, or a part of them below 1",

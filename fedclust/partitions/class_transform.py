@@ -16,7 +16,7 @@ from fedclust.core.types import Dataset, Pool, Split
 from fedclust.core.verbs import Partition
 from fedclust.helpers.effects import OnlyIf
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastZero, Seed
+from fedclust.helpers.ranges import AtLeastZero, Ranged, Seed
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.concepts import Assignment, base_pool, dealt, with_concepts
 from fedclust.partitions.transform import changes_of, draws, transformed
@@ -28,7 +28,7 @@ def _draws(given: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassTransform:
+class ClassTransform(Ranged):
     """A client's images of the chosen classes are transformed by the entry of the bank that its
     concept names; those of the other classes are as they are, for all.
 
@@ -54,6 +54,7 @@ class ClassTransform:
     assignment: Assignment = "balanced"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         changes_of(self.bank)
 
     def pool(self, dataset: Dataset) -> Pool:

@@ -10,11 +10,9 @@ import numpy as np
 from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
-from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import Clients, InnerFraction
+from fedclust.helpers.ranges import Clients, InnerFraction, Ranged
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.cut import (
-    check_clients,
     even,
     hold_out,
     no_group,
@@ -24,7 +22,7 @@ from fedclust.partitions.cut import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consecutive:
+class Consecutive(Ranged):
     """Client i owns the i-th of M equal pieces of all examples, training then test set, in file
     order; a random part of them is for training. No true groups.
 
@@ -35,11 +33,6 @@ class Consecutive:
 
     num_clients: Clients
     train_fraction: InnerFraction = 0.7
-
-    def __post_init__(self) -> None:
-        check_clients(self.num_clients)
-        fits = 0 < self.train_fraction < 1
-        require(fits, "partition.train_fraction", self.train_fraction, "between 0 and 1")
 
     def pool(self, dataset: Dataset) -> Pool:
         """The training examples, then the test examples."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
-from fedclust.helpers.errors import ConfigError, DataError, require
+from fedclust.helpers.errors import ConfigError, DataError
 from fedclust.helpers.rounding import rounded_down
 
 Rows = npt.NDArray[np.int64]
@@ -28,22 +28,6 @@ def plain_pool(dataset: Dataset) -> Pool:
         view=dataset.view,
         vocabulary=dataset.vocabulary,
         in_order=True,
-    )
-
-
-def check_clients(num_clients: object) -> None:
-    """Raise a `ConfigError` unless `num_clients` is a whole number of at least 1."""
-    valid = isinstance(num_clients, int) and num_clients >= 1
-    require(valid, "partition.num_clients", num_clients, "a whole number of at least 1")
-
-
-def check_cap(key: str, cap: object) -> None:
-    """Raise a `ConfigError` unless the cap is None or a whole number of at least 1."""
-    require(
-        cap is None or (isinstance(cap, int) and cap >= 1),
-        key,
-        cap,
-        "a whole number of at least 1, or null",
     )
 
 

@@ -15,12 +15,11 @@ import numpy.typing as npt
 from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
-from fedclust.helpers.errors import ConfigError, require
-from fedclust.helpers.ranges import AtLeastOne, Clients, Positive
+from fedclust.helpers.errors import ConfigError
+from fedclust.helpers.ranges import AtLeastOne, Clients, Positive, Ranged
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.cut import (
     Rows,
-    check_clients,
     check_test,
     grouped,
     labels,
@@ -35,7 +34,7 @@ _TRIES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class DirichletLabels:
+class DirichletLabels(Ranged):
     """Every class is divided among the clients by a draw from Dirichlet(alpha, …, alpha); no true
     groups.
 
@@ -54,11 +53,6 @@ class DirichletLabels:
     num_clients: Clients
     alpha: Positive = 0.5
     min_examples: AtLeastOne = 10
-
-    def __post_init__(self) -> None:
-        check_clients(self.num_clients)
-        require(self.alpha > 0, "partition.alpha", self.alpha, "above 0")
-        require(self.min_examples >= 1, "partition.min_examples", self.min_examples, "at least 1")
 
     def pool(self, dataset: Dataset) -> Pool:
         """The training examples, then the test examples."""

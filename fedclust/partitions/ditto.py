@@ -13,13 +13,13 @@ from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, Clients, Seed
+from fedclust.helpers.ranges import AtLeastOne, Clients, Ranged, Seed
 from fedclust.helpers.rng import Stream
-from fedclust.partitions.cut import Rows, check_clients, check_test, labels, plain_pool
+from fedclust.partitions.cut import Rows, check_test, labels, plain_pool
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ditto:
+class Ditto(Ranged):
     """Client u owns the classes u, u + 1, … modulo their number, in lognormal shares of a lognormal
     size.
 
@@ -40,22 +40,6 @@ class Ditto:
     classes_per_client: AtLeastOne = 5
     total: AtLeastOne = 60_000
     data_seed: Seed | None = 233
-
-    def __post_init__(self) -> None:
-        check_clients(self.num_clients)
-        require(
-            self.classes_per_client >= 1,
-            "partition.classes_per_client",
-            self.classes_per_client,
-            "at least 1",
-        )
-        require(self.total >= 1, "partition.total", self.total, "at least 1")
-        require(
-            self.data_seed is None or 0 <= self.data_seed < 2**32,
-            "partition.data_seed",
-            self.data_seed,
-            "a whole number from 0 to 4294967295, or null for the run's seed",
-        )
 
     def pool(self, dataset: Dataset) -> Pool:
         """The training images, then the test images."""

@@ -20,12 +20,10 @@ from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, AtLeastZero, Clients
+from fedclust.helpers.ranges import AtLeastOne, AtLeastZero, Clients, Ranged
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.cut import (
     Rows,
-    check_cap,
-    check_clients,
     deal,
     hold_out,
     labels,
@@ -41,7 +39,7 @@ _LETTERS_FROM = {62: 36, 26: 0, _CLASSES: 0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Femnist10:
+class Femnist10(Ranged):
     """Client u owns equally many images of the classes u, u + 1, u + 2 modulo 10, 90 % of them for
     training.
 
@@ -60,26 +58,12 @@ class Femnist10:
 
     num_clients: Clients
     total: AtLeastOne | None = 18_345
-    sharing: str = "disjoint"
+    sharing: Literal["disjoint", "prefix"] = "disjoint"
     first_class: AtLeastZero | Literal["auto"] = "auto"
     max_per_class: AtLeastOne = 4000
 
     def __post_init__(self) -> None:
-        check_clients(self.num_clients)
-        require(
-            self.sharing in ("disjoint", "prefix"),
-            "partition.sharing",
-            self.sharing,
-            "disjoint or prefix",
-        )
-        first = self.first_class
-        require(
-            first == "auto" or (isinstance(first, int) and first >= 0),
-            "partition.first_class",
-            first,
-            "a class, at least 0, or auto",
-        )
-        check_cap("partition.max_per_class", self.max_per_class)
+        super().__post_init__()
         least = 2 * _OWNED * self.num_clients
         require(
             self.total is None or self.total >= least,

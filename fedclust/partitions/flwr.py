@@ -19,6 +19,7 @@ from torch import Tensor
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import ConfigError, UserError, did_you_mean, require
 from fedclust.helpers.extras import install
+from fedclust.helpers.ranges import Ranged
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.cut import (
     Rows,
@@ -35,7 +36,7 @@ _MODULE = "flwr_datasets.partitioner"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flwr:
+class Flwr(Ranged):
     """The clients of a partitioner; no true groups.
 
     It sees a table with the columns `label`, `row` and, of data with natural clients, `client`.

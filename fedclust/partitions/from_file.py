@@ -12,11 +12,12 @@ from fedclust.core.federation import read_table
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import DataError
+from fedclust.helpers.ranges import Ranged
 from fedclust.helpers.rng import Stream
 
 
 @dataclass(frozen=True, kw_only=True)
-class FromFile:
+class FromFile(Ranged):
     """Exactly the rows of the table, the same for every seed.
 
     Attributes:

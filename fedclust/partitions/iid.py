@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
-from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, Clients
+from fedclust.helpers.ranges import AtLeastOne, Clients, Ranged
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.cut import (
     Rows,
-    check_cap,
-    check_clients,
     consecutive,
     even,
     hold_out,
@@ -28,7 +26,7 @@ from fedclust.partitions.power_law import class_counts
 
 
 @dataclass(frozen=True, kw_only=True)
-class IID:
+class IID(Ranged):
     """Examples drawn uniformly without replacement; no true groups.
 
     Attributes:
@@ -40,18 +38,8 @@ class IID:
     """
 
     num_clients: Clients
-    sizes: str = "equal"
+    sizes: Literal["equal", "power_law"] = "equal"
     examples_per_client: AtLeastOne | None = None
-
-    def __post_init__(self) -> None:
-        check_clients(self.num_clients)
-        require(
-            self.sizes in ("equal", "power_law"),
-            "partition.sizes",
-            self.sizes,
-            "equal or power_law",
-        )
-        check_cap("partition.examples_per_client", self.examples_per_client)
 
     @property
     def needs_classes(self) -> bool:

@@ -21,7 +21,7 @@ from fedclust.core.types import Dataset, Pool, Split
 from fedclust.core.verbs import Partition
 from fedclust.helpers.effects import OnlyIf, OnlyWith
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastTwo, AtLeastZero, Range, Seed
+from fedclust.helpers.ranges import AtLeastTwo, AtLeastZero, Range, Ranged, Seed
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.concepts import Assignment, base_pool, dealt, with_concepts
 
@@ -42,7 +42,7 @@ _OF_DRAWN = OnlyIf(
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelMap:
+class LabelMap(Ranged):
     """A client's labels are permuted by the table of its concept, for training and test alike.
 
     The images are stored once for all concepts. Group of a client: its concept.
@@ -71,6 +71,7 @@ class LabelMap:
     assignment: Assignment = "balanced"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.maps == "pool":
             fits = self.moved is not None and self.moved <= _MOST_POOLED
             require(fits, "partition.moved", self.moved, f"2 to {_MOST_POOLED} with maps=pool")

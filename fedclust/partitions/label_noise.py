@@ -14,13 +14,13 @@ from torch import Tensor
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import Probability, Seed
+from fedclust.helpers.ranges import Probability, Ranged, Seed
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.concepts import Assignment, base_pool, dealt, with_concepts
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelNoise:
+class LabelNoise(Ranged):
     """With the probability of its client's rate a training example has another class, each of the
     others as likely; test labels stay right.
 
@@ -43,6 +43,7 @@ class LabelNoise:
     assignment: Assignment = "balanced"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         rates = list(self.rates)
         fits = len(set(rates)) == len(rates) >= 2 and all(0 <= rate <= 1 for rate in rates)
         require(fits, "partition.rates", rates, "two different rates or more, each in [0, 1]")

@@ -11,13 +11,11 @@ from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, Clients, Fraction
+from fedclust.helpers.ranges import AtLeastOne, Clients, Fraction, Ranged
 from fedclust.helpers.rng import Stream
 from fedclust.helpers.rounding import rounded_down
 from fedclust.partitions.cut import (
     Rows,
-    check_cap,
-    check_clients,
     check_test,
     consecutive,
     even,
@@ -29,7 +27,7 @@ from fedclust.partitions.cut import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class MajorityClass:
+class MajorityClass(Ranged):
     """Cluster g has s examples: majority s of class g, and equal parts of the rest of every
     other class; s = used times the smallest class. All are rounded down. Training and test alike.
 
@@ -49,10 +47,6 @@ class MajorityClass:
     majority: Fraction = 0.666
     used: Fraction = 0.9
     examples_per_client: AtLeastOne | None = None
-
-    def __post_init__(self) -> None:
-        check_clients(self.num_clients)
-        check_cap("partition.examples_per_client", self.examples_per_client)
 
     def pool(self, dataset: Dataset) -> Pool:
         """The training images, then the test images."""

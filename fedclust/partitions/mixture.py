@@ -16,7 +16,7 @@ from torch import Tensor
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import Positive, Probability
+from fedclust.helpers.ranges import Positive, Probability, Ranged
 from fedclust.helpers.rng import Stream
 from fedclust.helpers.rounding import rounded_down
 from fedclust.partitions.concepts import ConceptPartition, base_pool, of_base
@@ -25,7 +25,7 @@ _EXACT = 1e-6  # what shares may miss 1 by
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixture:
+class Mixture(Ranged):
     """Of a client's n examples, round(n pi_g) are under concept g, by largest remainders; training
     and test alike.
 
@@ -46,6 +46,7 @@ class Mixture:
     alpha: Annotated[Positive, OnlyWith("shares", "dirichlet")] = 0.4
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(
             isinstance(self.base, ConceptPartition),
             "partition.base",

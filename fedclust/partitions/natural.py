@@ -12,15 +12,15 @@ from torch import Tensor
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.core.validation import apart
 from fedclust.helpers.effects import IfTestsAreCut
-from fedclust.helpers.errors import ConfigError, DataError, require
-from fedclust.helpers.ranges import AtLeastOne, InnerFraction
+from fedclust.helpers.errors import ConfigError, DataError
+from fedclust.helpers.ranges import AtLeastOne, InnerFraction, Ranged
 from fedclust.helpers.rng import Stream
 from fedclust.helpers.rounding import rounded_down
 from fedclust.partitions.cut import grouped, hold_out, labels, no_group, plain_pool, too_few
 
 
 @dataclass(frozen=True, kw_only=True)
-class Natural:
+class Natural(Ranged):
     """Client i owns the examples of natural client i.
 
     Where the dataset says whose its test examples are, every client has those. Else the examples of
@@ -36,14 +36,6 @@ class Natural:
 
     train_fraction: Annotated[InnerFraction, IfTestsAreCut()] = 0.9
     min_train: AtLeastOne | None = None
-
-    def __post_init__(self) -> None:
-        require(
-            0 < self.train_fraction < 1,
-            "partition.train_fraction",
-            self.train_fraction,
-            "between 0 and 1",
-        )
 
     def pool(self, dataset: Dataset) -> Pool:
         """The training examples, then the test examples; nobody owns those whose owner the dataset

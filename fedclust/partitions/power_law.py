@@ -16,12 +16,10 @@ from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, Clients, Range
+from fedclust.helpers.ranges import AtLeastOne, Clients, Range, Ranged
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.cut import (
     Rows,
-    check_cap,
-    check_clients,
     deal,
     even,
     hold_out,
@@ -35,7 +33,7 @@ _FIRST = 10  # images every client has, spread evenly over its classes
 
 
 @dataclass(frozen=True, kw_only=True)
-class PowerLaw:
+class PowerLaw(Ranged):
     """Client u owns the classes u, u + 1, … modulo their number; nobody shares, 90 % are for
     training.
 
@@ -58,14 +56,13 @@ class PowerLaw:
     max_per_class: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
-        check_clients(self.num_clients)
+        super().__post_init__()
         require(
-            1 <= self.classes_per_client <= _FIRST,
+            self.classes_per_client <= _FIRST,
             "partition.classes_per_client",
             self.classes_per_client,
             f"1 to {_FIRST}",
         )
-        check_cap("partition.max_per_class", self.max_per_class)
 
     def pool(self, dataset: Dataset) -> Pool:
         """The training images, then the test images."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.core.verbs import Partition
 from fedclust.helpers.effects import OnlyWith
-from fedclust.helpers.ranges import AtLeastOne, Positive
+from fedclust.helpers.ranges import AtLeastOne, Positive, Ranged
 from fedclust.helpers.rng import Stream
 from fedclust.helpers.rounding import rounded_up
 from fedclust.partitions.concepts import base_pool, of_base
@@ -27,7 +27,7 @@ _LEAST, _MOST = 50, 1000  # examples of the lognormal law
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantity:
+class Quantity(Ranged):
     """The clients of a base partition, with training examples in drawn proportions.
 
     Their groups and test examples stay.

@@ -12,12 +12,10 @@ from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, Clients
+from fedclust.helpers.ranges import AtLeastOne, Clients, Ranged
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.cut import (
     Rows,
-    check_cap,
-    check_clients,
     check_test,
     consecutive,
     even,
@@ -26,7 +24,7 @@ from fedclust.partitions.cut import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rotated:
+class Rotated(Ranged):
     """Group r holds the whole dataset rotated counter-clockwise by 360 r / num_rotations degrees.
 
     Within a group the training images are permuted and cut into equal parts, the test images cut as
@@ -44,7 +42,7 @@ class Rotated:
     examples_per_client: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
-        check_clients(self.num_clients)
+        super().__post_init__()
         require(
             self.num_rotations in (1, 2, 4),
             "partition.num_rotations",
@@ -57,7 +55,6 @@ class Rotated:
             self.num_clients,
             f"a multiple of partition.num_rotations={self.num_rotations}",
         )
-        check_cap("partition.examples_per_client", self.examples_per_client)
 
     def pool(self, dataset: Dataset) -> Pool:
         """Rotation after rotation, the training then the test images; rotated once, in uint8.

@@ -17,7 +17,7 @@ from fedclust.core.types import Dataset, Pool, Split
 from fedclust.core.verbs import Partition
 from fedclust.helpers.effects import OnlyIf
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import Seed
+from fedclust.helpers.ranges import Ranged, Seed
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.concepts import Assignment, base_pool, dealt, with_concepts
 from fedclust.partitions.image_changes import Change, changed_into, parsed
@@ -29,7 +29,7 @@ def draws(given: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transform:
+class Transform(Ranged):
     """A client's images are transformed by the entry of the bank that its concept names, for
     training and test alike.
 
@@ -49,6 +49,7 @@ class Transform:
     assignment: Assignment = "balanced"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         changes_of(self.bank)
 
     def pool(self, dataset: Dataset) -> Pool:

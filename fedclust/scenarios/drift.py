@@ -106,7 +106,6 @@ class Drift(Sampling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.every >= 1, "scenario.every", self.every, "at least 1 round")
         allowed = f"1 to scenario.every={self.every} rounds"
         require(1 <= self.rounds_of_change <= self.every, "scenario.width", self.width, allowed)
         ahead = self.test == "next"
@@ -116,7 +115,6 @@ class Drift(Sampling):
         allowed = "with scenario.new_data=true and changes at once only"
         fits = self.new_data and self.rounds_of_change == 1
         require(not adds_up or fits, "scenario.train", self.train, allowed)
-        require(self.steps >= 2, "scenario.steps", self.steps, "at least 2")
         if not isinstance(self.table, str):
             rows = [len(row) for row in self.table]
             least = 1 + ahead

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from fedclust.core.types import Federation, Round, Split
-from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Fraction
 from fedclust.helpers.rng import Stream, fold
 from fedclust.helpers.rounding import rounded_up
@@ -42,11 +41,6 @@ class Incremental(Sampling):
     every: AtLeastOne = 50
     shrink_current: bool = False
     complete_start: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 < self.fraction <= 1, "scenario.fraction", self.fraction, "a fraction in (0, 1]")
-        require(self.every >= 1, "scenario.every", self.every, "at least 1 round")
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
         """Rounds without end; what is there in round 0 is not a shift."""

@@ -36,7 +36,6 @@ class Newcomers(Sampling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 < self.fraction < 1, "scenario.fraction", self.fraction, "a fraction in (0, 1)")
         ascending = all(a < b for a, b in pairwise([0, *self.arrive_at]))
         require(
             len(self.arrive_at) > 0 and ascending,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch import Tensor
 from fedclust.core.types import Federation, Round
 from fedclust.helpers.effects import IfNotOverruled
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, Fraction
+from fedclust.helpers.ranges import AtLeastOne, Fraction, Ranged
 
 Selection = Literal["random", "round_robin_first"]
 Selected = Annotated[Selection, IfNotOverruled("privacy", "draws")]
@@ -25,7 +25,7 @@ Change = Callable[[Round, Tensor], Round]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling:
+class Sampling(Ranged):
     """Uniform cohorts without replacement, of the clients that have arrived and own training data.
 
     Attributes:
@@ -39,24 +39,6 @@ class Sampling:
     participation: Fraction = 1.0
     clients_per_round: AtLeastOne | None = None
     selection: Selected = "random"
-
-    def __post_init__(self) -> None:
-        require(
-            0 < self.participation <= 1, "participation", self.participation, "a fraction in (0, 1]"
-        )
-        require(
-            self.clients_per_round is None or self.clients_per_round >= 1,
-            "clients_per_round",
-            self.clients_per_round,
-            "at least 1, or null to use participation",
-        )
-        choices = get_args(Selection)
-        require(
-            self.selection in choices,
-            "scenario.selection",
-            self.selection,
-            "one of " + ", ".join(choices),
-        )
 
     def cohort_size(self, available: int) -> int:
         """Clients of one round out of `available`.

@@ -19,7 +19,7 @@ from fedclust.core.types import Federation, Round
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Probability
 from fedclust.scenarios.sampling import Sampling
-from fedclust.scenarios.swaps import check_probability, chosen, exchanged, matched
+from fedclust.scenarios.swaps import chosen, exchanged, matched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +38,6 @@ class SwapAll(Sampling):
 
     probability: Probability = 0.05
     single_pair: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_probability(self.probability)
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
         """Rounds without end; nobody swaps in round 0.

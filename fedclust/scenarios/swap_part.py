@@ -21,7 +21,6 @@ from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Probability
 from fedclust.scenarios.sampling import Sampling
 from fedclust.scenarios.swaps import (
-    check_probability,
     chosen,
     draw_labels,
     exchanged_labels,
@@ -48,10 +47,6 @@ class SwapPart(Sampling):
 
     probability: Probability = 0.05
     abort_round: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_probability(self.probability)
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
         """Rounds without end; nobody swaps in round 0.

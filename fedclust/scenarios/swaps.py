@@ -9,13 +9,7 @@ import torch
 from torch import Tensor
 
 from fedclust.core.types import Federation, Round, Split
-from fedclust.helpers.errors import require
 from fedclust.helpers.rng import uniform
-
-
-def check_probability(probability: float) -> None:
-    """Raise `ConfigError` unless it is one."""
-    require(0 <= probability <= 1, "scenario.probability", probability, "a probability in [0, 1]")
 
 
 def matched(rnd: Round, eligible: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from fedclust.core.types import Federation, Round
 from fedclust.helpers.effects import OnlyWithout
-from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import BelowOne, Fraction, Probability
 from fedclust.helpers.rng import uniform
 from fedclust.scenarios.sampling import Sampling
@@ -42,17 +41,6 @@ class Unavailable(Sampling):
     dropout: BelowOne = 0.1
     stragglers: Probability = 0.0
     min_work: Annotated[Fraction, OnlyWithout("stragglers", 0)] = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.dropout < 1, "scenario.dropout", self.dropout, "a probability in [0, 1)")
-        require(
-            0 <= self.stragglers <= 1,
-            "scenario.stragglers",
-            self.stragglers,
-            "a probability in [0, 1]",
-        )
-        require(0 < self.min_work <= 1, "scenario.min_work", self.min_work, "a fraction in (0, 1]")
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
         """Rounds without end, each with drop-outs and stragglers of its own."""

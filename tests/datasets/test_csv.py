@@ -265,7 +265,7 @@ def test_a_table_that_will_not_do_is_one_line(
         ({"test_share": 0}, r"dataset.test_share=0 is not allowed: above 0 without dataset.client"),
         (
             {"normalise": "unit"},
-            r"dataset.normalise=unit is not allowed: one of mean_std, client, none",
+            r"Csv.normalise=unit is not allowed: one of mean_std, client, none",
         ),
     ],
 )

@@ -211,7 +211,7 @@ def test_emnist_mean_and_deviation_are_those_of_its_training_images(tmp_path: Pa
 
 
 def test_an_unknown_emnist_split_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match=r"dataset.split=digits is not allowed: one of byclass"):
+    with pytest.raises(ConfigError, match=r"EMNIST.split=digits is not allowed: one of byclass"):
         EMNIST(root="data", split="digits")
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedclust.datasets.normalise import affine, check_word, moments
+from fedclust.datasets.normalise import WORDS, affine, check_word, moments
 from fedclust.helpers.errors import ConfigError
 
 
@@ -57,5 +57,5 @@ def test_an_unknown_word_is_one_line_with_the_key() -> None:
     with pytest.raises(
         ConfigError, match=r"^dataset.normalise=zscore is not allowed: one of mean_std, unit"
     ) as error:
-        check_word("zscore")
+        check_word("zscore", WORDS)
     assert "\n" not in str(error.value)

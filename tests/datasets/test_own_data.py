@@ -202,7 +202,7 @@ def test_image_folder_errors_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot read .* or change dataset.path") as error:
         ImageFolder(path=str(tmp_path / "c")).load()
     assert "\n" not in str(error.value)
-    with pytest.raises(ConfigError, match=r"dataset.size=0"):
+    with pytest.raises(ConfigError, match=r"ImageFolder.size=0"):
         ImageFolder(path=".", size=0)
 
 

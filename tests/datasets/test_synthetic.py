@@ -63,12 +63,12 @@ def test_the_labels_of_a_device_are_linear_in_its_inputs() -> None:
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"alpha": -1}, "alpha"),
-        ({"beta": -1}, "beta"),
-        ({"num_devices": 0}, "num_devices"),
-        ({"total": 99}, "total"),
+        ({"alpha": -1}, "Synthetic.alpha"),
+        ({"beta": -1}, "Synthetic.beta"),
+        ({"num_devices": 0}, "Synthetic.num_devices"),
+        ({"total": 99}, "dataset.total"),
     ],
 )
 def test_ranges(changes: dict[str, float], key: str) -> None:
-    with pytest.raises(ConfigError, match=f"^dataset.{key}="):
+    with pytest.raises(ConfigError, match=f"^{key}="):
         Synthetic(**changes)

@@ -148,9 +148,7 @@ def test_errors_name_the_key(fake: Callable[..., Dataset], mnist_sized: Dataset)
     ):
         ClassSubsets(num_clients=80, subsets=[A, B, C, D], cluster_sizes=[1, 2, 3])
     for each in (8.5, 0.0, -0.5):
-        with pytest.raises(
-            ConfigError, match=rf"^partition.classes_per_cluster={each} is not allowed"
-        ):
+        with pytest.raises(ConfigError, match=rf"classes_per_cluster={each} is not allowed"):
             ClassSubsets(num_clients=80, subsets="random", classes_per_cluster=each)
     with pytest.raises(ConfigError, match=r"classes 0 to 4 of dataset=fake"):
         build(fake(100, 50, num_classes=5), ClassSubsets(num_clients=4, subsets=[A, B, C, D]), 0)

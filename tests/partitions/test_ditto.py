@@ -93,7 +93,7 @@ def test_first_sizes_equal_the_published_generator(fashion: Dataset) -> None:
 
 def test_ranges(fake: Callable[..., Dataset]) -> None:
     for changes in ({"classes_per_client": 0}, {"total": 0}, {"data_seed": -1}):
-        with pytest.raises(ConfigError, match=rf"^partition.{next(iter(changes))}="):
+        with pytest.raises(ConfigError, match=rf"^Ditto.{next(iter(changes))}="):
             Ditto(num_clients=5, **changes)
     with pytest.raises(
         ConfigError, match=r"partition.classes_per_client=5 is not allowed: at most the 3"

@@ -33,7 +33,7 @@ def test_power_law_sizes_keep_nine_tenths_for_training(fake: Callable[..., Datas
 
 def test_iid_errors(fake: Callable[..., Dataset]) -> None:
     with pytest.raises(
-        ConfigError, match=r"partition.sizes=random is not allowed: equal or power_law"
+        ConfigError, match=r"IID.sizes=random is not allowed: one of equal, power_law"
     ):
         IID(num_clients=3, sizes="random")
     with pytest.raises(DataError, match=r"5 for 6 clients: lower partition.num_clients"):
@@ -72,9 +72,9 @@ def test_dirichlet_minimum_and_errors(mnist_sized: Dataset) -> None:
         build(mnist_sized, DirichletLabels(num_clients=50, alpha=0.01, min_examples=900), 0)
     with pytest.raises(DataError, match=r"lower partition.num_clients or partition.min_examples"):
         build(mnist_sized, DirichletLabels(num_clients=50, min_examples=1201), 0)
-    with pytest.raises(ConfigError, match=r"partition.alpha=0"):
+    with pytest.raises(ConfigError, match=r"DirichletLabels.alpha=0"):
         DirichletLabels(num_clients=5, alpha=0)
-    with pytest.raises(ConfigError, match=r"partition.min_examples=0"):
+    with pytest.raises(ConfigError, match=r"DirichletLabels.min_examples=0"):
         DirichletLabels(num_clients=5, min_examples=0)
 
 
@@ -108,7 +108,7 @@ def test_natural_errors(fake: Callable[..., Dataset]) -> None:
         build(dataset, Natural(), 0)
     with pytest.raises(DataError, match=r"client 1 has 1, .*: partition.min_train=1 leaves such"):
         build(replace(dataset, owner=(torch.arange(20) == 3).long()), Natural(), 0)
-    with pytest.raises(ConfigError, match=r"partition.train_fraction=1 is not allowed"):
+    with pytest.raises(ConfigError, match=r"Natural.train_fraction=1 is not allowed"):
         Natural(train_fraction=1)
 
 

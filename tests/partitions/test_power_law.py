@@ -112,7 +112,7 @@ def test_errors_name_the_key(fake: Callable[..., Dataset]) -> None:
         ConfigError, match=r"partition.classes_per_client=4 is not allowed: at most the 3"
     ):
         build(fake(900, 20, num_classes=3), PowerLaw(num_clients=3, classes_per_client=4), 0)
-    with pytest.raises(ConfigError, match=r"partition.classes_per_client=0"):
+    with pytest.raises(ConfigError, match=r"PowerLaw.classes_per_client=0"):
         PowerLaw(num_clients=3, classes_per_client=0)
-    with pytest.raises(ConfigError, match=r"partition.max_per_class=0"):
+    with pytest.raises(ConfigError, match=r"PowerLaw.max_per_class=0"):
         PowerLaw(num_clients=3, max_per_class=0)

@@ -117,7 +117,7 @@ def test_what_cannot_be_rotated_is_told(fake: Callable[..., Dataset]) -> None:
         Rotated(num_clients=3, num_rotations=3)
     with pytest.raises(ConfigError, match=r"partition.num_clients=6 is not allowed: a multiple of"):
         Rotated(num_clients=6, num_rotations=4)
-    with pytest.raises(ConfigError, match=r"partition.examples_per_client=0"):
+    with pytest.raises(ConfigError, match=r"Rotated.examples_per_client=0"):
         Rotated(num_clients=4, num_rotations=4, examples_per_client=0)
 
 

@@ -122,5 +122,5 @@ def test_drop_outs_and_stragglers_are_independent() -> None:
     ("key", "value"), [("dropout", 1.0), ("dropout", -0.1), ("stragglers", 2.0), ("min_work", 0.0)]
 )
 def test_probabilities_are_checked(key: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"scenario.{key}={value}"):
+    with pytest.raises(ConfigError, match=f"Unavailable.{key}={value}"):
         Unavailable(**{key: value})

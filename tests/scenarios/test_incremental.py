@@ -75,7 +75,7 @@ def test_a_release_is_a_shift_but_for_the_first(shrink: bool, shifts: set[int]) 
 
 @pytest.mark.parametrize(("key", "value"), [("fraction", 0.0), ("fraction", 1.1), ("every", 0)])
 def test_what_cannot_be_released_is_refused(key: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"scenario.{key}={value}"):
+    with pytest.raises(ConfigError, match=f"Incremental.{key}={value}"):
         Incremental(**{key: value})  # type: ignore[arg-type]
 
 

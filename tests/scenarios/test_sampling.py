@@ -136,7 +136,5 @@ def test_static_changes_nothing() -> None:
 
 
 def test_an_unknown_selection_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"scenario.selection=robin .* one of random, round_robin_first"
-    ):
+    with pytest.raises(ConfigError, match=r"selection=robin .* one of random, round_robin_first"):
         Static(selection="robin")  # type: ignore[arg-type]

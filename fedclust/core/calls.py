@@ -294,9 +294,9 @@ class Call(Generic[R_co]):
     if TYPE_CHECKING:
 
         @property
-        def models(self) -> Tensor: ...  # noqa: D102 - see above
+        def models(self) -> Tensor: ...
         @property
-        def shards(self) -> Shards: ...  # noqa: D102
+        def shards(self) -> Shards: ...
 
     @property
     def kind(self) -> Hashable | None:
@@ -434,7 +434,6 @@ class TrainCall(LocalWork, Call[LocalResult]):
 
     @property
     def kind(self) -> Hashable:
-        """See `Call`."""
         form: list[Hashable] = []  # what is the call's own must be equal, the rest there or not
         for one in fields(LocalWork):
             value = getattr(self, one.name)
@@ -445,7 +444,6 @@ class TrainCall(LocalWork, Call[LocalResult]):
 
     @property
     def work(self) -> Tensor:
-        """See `Call`."""
         count, most = self.shards.count, self.solver.batch_size
         return self.shards.num_steps(self.solver) * (
             count if most is None else count.clamp(max=most)
@@ -453,7 +451,7 @@ class TrainCall(LocalWork, Call[LocalResult]):
 
     @classmethod
     def merge(cls, calls: Sequence[Self]) -> Self:
-        """See `Call`; rows keep their rates."""
+        """Rows keep their rates."""
         alike = [replace(call, rates=None) for call in calls]
         return replace(super().merge(alike), rates=Rates.of(calls))
 
@@ -475,22 +473,18 @@ class SumCall(Call[Sums]):
 
     @property
     def models(self) -> Tensor:
-        """See `Call`."""
         return self.train.models
 
     @property
     def shards(self) -> Shards:
-        """See `Call`."""
         return self.train.shards
 
     @property
     def kind(self) -> Hashable:
-        """See `Call`."""
         return "sum", self.train.kind, self.weight is None
 
     @property
     def work(self) -> Tensor:
-        """See `Call`."""
         return self.train.work
 
 
@@ -528,7 +522,6 @@ class GradCall(Call[Tensor]):
 
     @property
     def kind(self) -> Hashable:
-        """See `Call`."""
         return "grad"
 
 
@@ -547,22 +540,18 @@ class GradSumCall(Call[GradSums]):
 
     @property
     def models(self) -> Tensor:
-        """See `Call`."""
         return self.grad.models
 
     @property
     def shards(self) -> Shards:
-        """See `Call`."""
         return self.grad.shards
 
     @property
     def kind(self) -> Hashable:
-        """See `Call`."""
         return "grad sum", self.weight is None
 
     @property
     def work(self) -> Tensor:
-        """See `Call`."""
         return self.grad.work
 
 
@@ -611,7 +600,7 @@ class _Looking(Call[R_co]):
 
     @property
     def kind(self) -> Hashable | None:
-        """See `Call`: mixtures are of one seed's models."""
+        """Mixtures are of one seed's models."""
         return self.doing if self.weight is None else None
 
 

@@ -50,11 +50,9 @@ class SGD(Solver):
 
     @property
     def law(self) -> Law:
-        """See `Solver`."""
         return Law(keep=self.momentum, take=1 - self.dampening, nesterov=self.nesterov)
 
     def optimizer(self, parameters: Iterable[Parameter], lr: float) -> Optimizer:
-        """See `Solver`."""
         return torch.optim.SGD(
             parameters,
             lr=lr,
@@ -92,7 +90,6 @@ class Adam(Solver):
 
     @property
     def law(self) -> Law:
-        """See `Solver`."""
         return Law(
             keep=self.beta1,
             take=1 - self.beta1,
@@ -104,7 +101,6 @@ class Adam(Solver):
         )
 
     def optimizer(self, parameters: Iterable[Parameter], lr: float) -> Optimizer:
-        """See `Solver`."""
         kind = torch.optim.AdamW if self.decoupled else torch.optim.Adam
         betas = self.beta1, self.beta2
         return kind(parameters, lr=lr, betas=betas, eps=self.eps, weight_decay=self.weight_decay)
@@ -139,11 +135,9 @@ class Adagrad(Solver):
 
     @property
     def law(self) -> Law:
-        """See `Solver`."""
         return Law(square=1.0, add=1.0, eps=self.eps)
 
     def optimizer(self, parameters: Iterable[Parameter], lr: float) -> Optimizer:
-        """See `Solver`."""
         decay = self.weight_decay
         return torch.optim.Adagrad(parameters, lr=lr, weight_decay=decay, eps=self.eps)
 
@@ -171,11 +165,9 @@ class RMSprop(Solver):
 
     @property
     def law(self) -> Law:
-        """See `Solver`."""
         return Law(square=self.alpha, add=1 - self.alpha, eps=self.eps)
 
     def optimizer(self, parameters: Iterable[Parameter], lr: float) -> Optimizer:
-        """See `Solver`."""
         return torch.optim.RMSprop(
             parameters,
             lr=lr,

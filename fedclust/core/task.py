@@ -246,12 +246,11 @@ class Classification(Task):
 
     @property
     def formula(self) -> Formula | None:
-        """See `Task`."""
         known = self.keeps_loss_of(Classification)
         return Formula("softmax", smoothing=self.label_smoothing) if known else None
 
     def fit(self, dataset: Dataset) -> tuple[Self, Dataset]:
-        """See `Task`; the weights of the classes."""
+        """The weights of the classes."""
         check_targets(dataset, self.targets)
         classes, given = dataset.num_classes, self.class_weight
         if classes >= _MANY and len(dataset.y_train) < _FEW * classes:
@@ -295,7 +294,7 @@ class Classification(Task):
         return part if mixed is None else mixed.logaddexp(part)
 
     def settle(self, mixed: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Task`; a mixture is log-probabilities as it is."""
+        """A mixture is log-probabilities as it is."""
         losses = F.nll_loss(mixed, y, reduction="none") if self.softmax else self.loss(mixed, y)
         return mixed, losses
 

@@ -340,27 +340,23 @@ class Method(Ranged):
 
     @property
     def averages(self) -> bool:
-        """See `Traits`; what has an option by which participants are weighted does."""
+        """Whether it has an option by which participants are weighted."""
         return hasattr(self, "aggregation")
 
     @property
     def unused(self) -> Mapping[str, str]:
-        """See `Traits`."""
         why = f"{self.steps_by_gradients} takes one gradient step per round"
         return (
             dict.fromkeys(("solver.epochs", "solver.steps"), why) if self.steps_by_gradients else {}
         )
 
     def remark(self, rounds: int) -> str:  # noqa: ARG002
-        """See `Algorithm`."""
         return ""
 
     def beside(self, scenario: Scenario, num_clients: int) -> str:  # noqa: ARG002
-        """See `Algorithm`."""
         return ""
 
     def tables(self, num_clients: int) -> Mapping[str, int]:  # noqa: ARG002
-        """See `Algorithm`."""
         return {}
 
 

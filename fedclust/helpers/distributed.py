@@ -169,7 +169,6 @@ class Group(Ranks):
         self._meet(_END)
 
     def agree(self, decide: Callable[[], T]) -> T:
-        """See `Ranks.agree`."""
         decision = [decide()] if self.leads else [None]
         self._meet(_DECISION)
         self._tell(decision, 0)
@@ -177,7 +176,6 @@ class Group(Ranks):
         return result  # type: ignore[no-any-return]
 
     def in_turn(self, read: Callable[[], T]) -> T:
-        """See `Ranks.in_turn`."""
         if self.leads:
             value = read()
             self._meet(_TURN)
@@ -194,7 +192,6 @@ class Group(Ranks):
         self._compare(what, self._meet(_SAME, value))
 
     def highest(self, value: int) -> int:
-        """See `Ranks.highest`."""
         return max(self._meet(_HIGHEST, value))
 
     def meet(self, place: str, check: int) -> None:

@@ -65,7 +65,6 @@ class Named:
         predictions: Floats,
         client: NDArray[np.int64],  # noqa: ARG002
     ) -> float:
-        """See `Measure`."""
         assert self.function is not None
         return self.function(targets, predictions) if len(targets) else math.nan
 

@@ -31,11 +31,9 @@ class Extreme(Statement):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """See `Claim`."""
         return (self.arm, *self.others)
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
-        """See `Claim`."""
         claimed = self.text or f"{self.arm} {self.words} ({self.metric}): {', '.join(self.others)}"
         common = matched(arms, self.metric)
         if common is None:
@@ -77,7 +75,6 @@ class BestAtEnd(Extreme):
     words: ClassVar[str] = "ends better than the others"
 
     def score(self, rounds: Rounds, values: Values) -> Values:  # noqa: ARG002
-        """See `Extreme`."""
         last: Values = self.sign * values[-1]
         return last
 
@@ -91,7 +88,7 @@ class WorstAtEnd(BestAtEnd):
 
     @property
     def sign(self) -> float:
-        """See `Extreme`; the other way round."""
+        """That of the other direction."""
         return -super().sign
 
 
@@ -104,13 +101,11 @@ class BestEarly(Extreme):
     round: int
 
     def missing(self, arms: Sequence[Arm], rounds: Rounds) -> str:  # noqa: ARG002
-        """See `Extreme`."""
         if rounds[0] >= self.round:
             return f"not evaluated up to round {self.round}"
         return "" if rounds[-1] + 1 >= self.round else f"not run to round {self.round}"
 
     def score(self, rounds: Rounds, values: Values) -> Values:
-        """See `Extreme`."""
         mean: Values = self.sign * values[rounds < self.round].mean(axis=0)
         return mean
 
@@ -123,12 +118,10 @@ class Steadiest(Extreme):
     words: ClassVar[str] = "changes less from round to round than the others"
 
     def score(self, rounds: Rounds, values: Values) -> Values:  # noqa: ARG002
-        """See `Extreme`."""
         change: Values = -np.abs(np.diff(values, axis=0)).mean(axis=0)
         return change
 
     def shown(self, score: float) -> str:
-        """See `Extreme`."""
         return f"±{-score * factor(self.metric):.2g}"
 
 
@@ -141,7 +134,6 @@ class SettlesFirst(Extreme):
     within: float = 0.01
 
     def score(self, rounds: Rounds, values: Values) -> Values:
-        """See `Extreme`."""
         away = np.abs(values - values[-1]) > self.within
         after = len(away) - away[::-1].argmax(axis=0)  # place behind the last one that is away
         place = np.where(away.any(axis=0), after, 0)
@@ -149,7 +141,6 @@ class SettlesFirst(Extreme):
         return settled
 
     def shown(self, score: float) -> str:
-        """See `Extreme`."""
         return f"round {-score:.0f}"
 
 
@@ -164,11 +155,10 @@ class SpreadShrinks(Statement):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """See `Claim`."""
         return (self.arm,)
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
-        """See `Claim`; seeds cannot be counted, since it takes all of them."""
+        """Seeds cannot be counted, since it takes all of them."""
         claimed = self.text or f"{self.arm}: seeds differ less as time goes on ({self.metric})"
         common = matched(arms, self.metric)
         if common is None:

@@ -32,7 +32,6 @@ class EqualUntil(Pair):
         return self.text or f"{self.left} equals {self.right} through round {self.round}"
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
-        """See `Claim`."""
         common = matched(arms, self.metric)
         if common is None or common[0][-1] + 1 < self.round:
             return unknown(self._claimed, f"not run to round {self.round}")
@@ -62,7 +61,6 @@ class OrderAtEnd(Statement):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """See `Claim`."""
         return self.best_to_worst
 
     @property
@@ -74,7 +72,6 @@ class OrderAtEnd(Statement):
         return self.text or f"{self._better.join(self.best_to_worst)} at the end ({self.metric})"
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
-        """See `Claim`."""
         common = matched(arms, self.metric)
         if common is None:
             return unknown(self._claimed, f"no common rounds with {self.metric}")
@@ -113,7 +110,6 @@ class Overtakes(Pair):
         )
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
-        """See `Claim`."""
         first, second = self.between
         common = matched(arms, self.metric)
         wanted = [first - 1, second - 1]

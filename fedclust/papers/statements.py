@@ -105,7 +105,6 @@ class Pair(Statement):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """See `Claim`."""
         return (self.left, self.right)
 
 
@@ -118,5 +117,4 @@ class Single(Statement):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """See `Claim`."""
         return (self.arm,)

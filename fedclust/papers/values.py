@@ -42,7 +42,6 @@ class Reaches(Single):
     round: int
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
-        """See `Claim`."""
         common = matched(arms, self.metric)
         if common is None:
             return unknown(self._claimed, f"{self.metric} not recorded")
@@ -83,7 +82,6 @@ class AtLeast(Single):
     about_value: ClassVar[bool] = True
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
-        """See `Claim`."""
         common = matched(arms, self.metric)
         if common is None:
             return unknown(self._claimed, f"{self.metric} not recorded")
@@ -119,7 +117,6 @@ class FewerRounds(Pair):
     percent: float
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
-        """See `Claim`."""
         goal = f"{show(self.metric, self.value)} {self.metric}"
         claimed = (
             self.text
@@ -199,7 +196,6 @@ class Gain(Pair):
         return f"{self.left} leads {self.right} by {size} {where}"
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
-        """See `Claim`."""
         pick = Arm.counted if self.score == "max" else Arm.curve
         best = np.fmax if sign_of(self.metric) > 0 else np.fmin
         common = matched(arms, self.metric, pick)
@@ -246,7 +242,6 @@ class CostRatio(Pair):
     metric: str = "models"
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
-        """See `Claim`."""
         claimed = (
             self.text or f"{self.left} sends {self.ratio:g} times the {self.metric} of {self.right}"
         )

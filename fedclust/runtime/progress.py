@@ -127,7 +127,7 @@ class Once:
     is_new: Callable[[str], bool]
 
     def remark(self, console: Console, message: str, *, of_method: bool) -> None:
-        """See `Progress.remark`; the line names the method where it holds of that alone."""
+        """Tell a remark; the line names the method where it holds of that alone."""
         line = f"{self.method}: {message}" if of_method else message
         if self.is_new(line):
             _warn(console, line)
@@ -137,26 +137,25 @@ class Silent:
     """Shows nothing."""
 
     def start(self, folder: Path, first: int, rounds: int) -> None:
-        """See `Progress.start`."""
+        pass
 
     def round(self, t: int, values: Mapping[str, float]) -> None:
-        """See `Progress.round`."""
+        pass
 
     def tell(self, message: str) -> None:
-        """See `Progress.tell`."""
+        pass
 
     def warn(self, message: str) -> None:
-        """See `Progress.warn`."""
+        pass
 
     def remark(self, message: str, *, of_method: bool) -> None:  # noqa: ARG002
-        """See `Progress.remark`."""
         self.warn(message)
 
     def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
-        """See `Progress.finishing`."""
+        pass
 
     def stop(self) -> None:
-        """See `Progress.stop`."""
+        pass
 
 
 class Aside(Silent):
@@ -172,18 +171,15 @@ class Aside(Silent):
         self._title, self._console, self._once = title, console, once
 
     def warn(self, message: str) -> None:
-        """See `Progress.warn`."""
         _warn(self._console, f"{self._title}: {message}")
 
     def remark(self, message: str, *, of_method: bool) -> None:
-        """See `Progress.remark`."""
         if self._once is None:
             self.warn(message)
         else:
             self._once.remark(self._console, message, of_method=of_method)
 
     def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
-        """See `Progress.finishing`."""
         with suppress(RuntimeError):  # the signal came in the middle of another line
             _warn(self._console, f"{self._title}: {_finishing(t, saved, left, signum)}")
 
@@ -245,7 +241,6 @@ class Shown:
         self._over = Event()
 
     def start(self, folder: Path, first: int, rounds: int) -> None:
-        """See `Progress.start`."""
         self._first = self._done = first
         self._rounds, self._began = rounds, time.monotonic()
         self._ended = self._told = self._began
@@ -263,7 +258,6 @@ class Shown:
             Thread(target=self._tell_of_long_rounds, daemon=True).start()
 
     def round(self, t: int, values: Mapping[str, float]) -> None:
-        """See `Progress.round`."""
         self._done, self._ended = t + 1, time.monotonic()
         if described := _describe(values):
             self._values, self._evaluated = described, self._done
@@ -273,28 +267,23 @@ class Shown:
             self._tell(end)
 
     def tell(self, message: str) -> None:
-        """See `Progress.tell`."""
         if self._once is None or self._once.is_new(message):
             self._say(message)
 
     def warn(self, message: str) -> None:
-        """See `Progress.warn`."""
         _warn(self._console, f"{self._name and self._name + ': '}{message}")
 
     def remark(self, message: str, *, of_method: bool) -> None:
-        """See `Progress.remark`."""
         if self._once is None:
             self.warn(message)
         else:
             self._once.remark(self._console, message, of_method=of_method)
 
     def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
-        """See `Progress.finishing`."""
         with suppress(RuntimeError):  # the signal came in the middle of another line
             self._print(f"{self._name and self._name + ': '}{_finishing(t, saved, left, signum)}")
 
     def stop(self) -> None:
-        """See `Progress.stop`."""
         self._over.set()
         if self._live is not None:
             self._live.stop()

@@ -79,7 +79,6 @@ class Sampling(Ranged):
         return rnd.sample(size, among) if size < len(among) else rnd.staying(among)
 
     def remark(self, rounds: int) -> str:  # noqa: ARG002
-        """See `fedclust.verbs.Scenario`."""
         return ""
 
     def play(self, fed: Federation, seed: int, change: Change) -> Iterator[Round]:

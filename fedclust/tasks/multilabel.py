@@ -46,7 +46,7 @@ class Multilabel(Task):
         self.__dict__["_weight"] = None  # [T], fitted
 
     def fit(self, dataset: Dataset) -> tuple[Self, Dataset]:
-        """See `Task`; the weights of the labels.
+        """The weights of the labels.
 
         Raises:
             DataError: targets are no flags.
@@ -74,7 +74,6 @@ class Multilabel(Task):
 
     @property
     def formula(self) -> Formula | None:
-        """See `Task`."""
         return Formula("sigmoid") if self.keeps_loss_of(Multilabel) else None
 
     def loss(self, outputs: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
@@ -87,7 +86,7 @@ class Multilabel(Task):
         return reduced(each.mean(-1), reduction)
 
     def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """See `Task`; in closed form."""
+        """In closed form."""
         y, weight = y.to(outputs.dtype), self.weights
         slope = outputs.sigmoid()
         if weight is None:
@@ -110,7 +109,7 @@ class Multilabel(Task):
         return torch.cat([said & held, said & ~held, ~said & held], -1)
 
     def sum_names(self, targets: int) -> Sequence[str]:
-        """See `Task`; the label's number behind the name."""
+        """The label's number behind the name."""
         return [f"{part}_{t}" for part in ("tp", "fp", "fn") for t in range(targets)]
 
     def scores(self, sums: Tensor, count: Tensor) -> dict[str, Tensor]:  # noqa: ARG002

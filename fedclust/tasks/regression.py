@@ -73,7 +73,7 @@ class Regression(Task):
         self.__dict__.update(_scale=torch.ones(1), _mean=torch.zeros(1))  # [T] float64, fitted
 
     def fit(self, dataset: Dataset) -> tuple[Self, Dataset]:
-        """See `Task`; mean and standard deviation of every target.
+        """Mean and standard deviation of every target.
 
         Raises:
             DataError: targets are no numbers, not finite, or too far apart for float32, or all
@@ -112,7 +112,6 @@ class Regression(Task):
 
     @property
     def formula(self) -> Formula | None:
-        """See `Task`."""
         if not self.keeps_loss_of(Regression):
             return None
         return {
@@ -133,7 +132,7 @@ class Regression(Task):
         return reduced(each.mean(-1), reduction)
 
     def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """See `Task`; in closed form, which takes a fraction of the time."""
+        """In closed form, which takes a fraction of the time."""
         error = outputs - y
         if self.loss_by == "mse":
             return error.mul_(2 / y.shape[-1])
@@ -149,7 +148,7 @@ class Regression(Task):
         return predictions
 
     def in_unit(self, predictions: Tensor) -> Tensor:
-        """See `Task`, float64."""
+        """In float64."""
         scale, mean = vars(self)["_scale"], vars(self)["_mean"]
         found: Tensor = predictions.double() * scale + mean
         return found
@@ -163,7 +162,7 @@ class Regression(Task):
         return torch.cat([error.abs(), error.square(), target, target.square()], -1)
 
     def sum_names(self, targets: int) -> Sequence[str]:
-        """See `Task`; a number behind the name where there are several targets."""
+        """A number behind the name where there are several targets."""
         own = [""] if targets == 1 else [f"_{t}" for t in range(targets)]
         return [f"{part}{t}" for part in _PARTS for t in own]
 
@@ -176,7 +175,7 @@ class Regression(Task):
         return {"mae": (absolute / n).mean(-1), "r2": r2.mean(-1)}
 
     def merit(self, sums: Tensor, count: Tensor) -> Tensor:
-        """See `Task`; in standard deviations of the targets, so that what a method compares it with
+        """In standard deviations of the targets, so that what a method compares it with
         means the same in every unit.
         """
         scale = vars(self)["_scale"]

@@ -125,27 +125,22 @@ def in_a_line(tracker: Tracker, name: str) -> Tracker:
 
 @dataclass(frozen=True)
 class _InALine:
-    """See `in_a_line`."""
-
     tracker: Tracker
     name: str
 
     def begin(self, about: About) -> None:
-        """See `Tracker`."""
         with refusing_in_a_line(self.name):
             self.tracker.begin(about)
 
     def log(self, round: int, values: Mapping[int, Mapping[str, float]]) -> None:  # noqa: A002
-        """See `Tracker`."""
         with refusing_in_a_line(self.name):
             self.tracker.log(round, values)
 
     def end(self, summary: Mapping[str, float], report: Callable[[], Path]) -> None:
-        """See `Tracker`; whoever calls it takes any error as a warning."""
+        """Whoever calls it takes any error as a warning."""
         self.tracker.end(summary, report)
 
     def close(self) -> None:
-        """See `Tracker`."""
         with refusing_in_a_line(self.name):
             self.tracker.close()
 

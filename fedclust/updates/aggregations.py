@@ -30,10 +30,9 @@ class Robust(Ranged):
     """A rule that suits a cohort of any size."""
 
     def check(self, cohort: int) -> None:
-        """See `fedclust.core.server.Aggregation`."""
+        pass
 
     def is_short(self, count: int) -> bool:  # noqa: ARG002
-        """See `fedclust.core.server.Aggregation`."""
         return False
 
     @staticmethod
@@ -47,7 +46,6 @@ class Mean(Robust):
     """No rule: None leaves the plain mean of `fedclust.helpers.ops.mean_of`."""
 
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:  # noqa: ARG002
-        """See `fedclust.core.server.Aggregation`."""
         return None
 
 
@@ -59,11 +57,9 @@ class Median(Robust):
 
     @staticmethod
     def counts_alike(arguments: Mapping[str, Any]) -> str:  # noqa: ARG004
-        """See `Robust`."""
         return "aggregation=median counts every participant alike"
 
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:  # noqa: ARG002
-        """See `fedclust.core.server.Aggregation`."""
         return median(updates)
 
 
@@ -84,11 +80,9 @@ class TrimmedMean(Robust):
         require(self.trim < 0.5, "aggregation.trim", self.trim, "below 0.5, or nobody is left")
 
     def is_short(self, count: int) -> bool:
-        """See `fedclust.core.server.Aggregation`."""
         return self.trim > 0 and rounded_down(self.trim, count) == 0
 
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:
-        """See `fedclust.core.server.Aggregation`."""
         count = len(updates)
         if self.is_short(count):
             return median(updates)
@@ -125,11 +119,9 @@ class Krum(Robust):
 
     @staticmethod
     def counts_alike(arguments: Mapping[str, Any]) -> str:
-        """See `Robust`."""
         return "aggregation.chosen=1 takes one update whole" if arguments["chosen"] == 1 else ""
 
     def is_short(self, count: int) -> bool:
-        """See `fedclust.core.server.Aggregation`."""
         m = rounded_down(self.hostile, count)
         return count < 2 * m + 3 or (self.hostile > 0 and m == 0)
 
@@ -143,7 +135,6 @@ class Krum(Robust):
         require(cohort >= 2 * m + 3, "aggregation.hostile", self.hostile, allowed)
 
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:
-        """See `fedclust.core.server.Aggregation`."""
         count = len(updates)
         if self.is_short(count):
             return median(updates)
@@ -170,7 +161,6 @@ class GeometricMedian(Robust):
     smoothing: Positive = 1e-6
 
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:
-        """See `fedclust.core.server.Aggregation`."""
         middle = share @ updates
         for _ in range(self.iterations):
             weight = share / (updates - middle).norm(dim=1).clamp(min=self.smoothing)
@@ -196,7 +186,6 @@ class CenteredClipping(Robust):
     iterations: Often = 3
 
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:
-        """See `fedclust.core.server.Aggregation`."""
         radius, centre = _radius(self.radius, updates), torch.zeros_like(updates[0])
         for _ in range(self.iterations):
             centre = centre + share @ _within(updates - centre, radius)
@@ -216,7 +205,6 @@ class NormBound(Robust):
     bound: Positive | None = None
 
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:
-        """See `fedclust.core.server.Aggregation`."""
         bound = _radius(self.bound, updates)
         if bool((updates.norm(dim=1) <= bound).all()):
             return None

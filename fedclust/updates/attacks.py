@@ -33,11 +33,9 @@ class NoAttack(Ranged):
     forges: ClassVar[bool] = False
 
     def hostile(self, fed: Federation, seed: int) -> Tensor:  # noqa: ARG002
-        """See `fedclust.core.attack.Attack`."""
         return torch.zeros_like(fed.group, dtype=torch.bool)
 
     def targets(self, pool: Pool) -> Tensor | None:  # noqa: ARG002
-        """See `fedclust.core.attack.Attack`."""
         return None
 
     def updates(
@@ -46,7 +44,6 @@ class NoAttack(Ranged):
         own: Tensor,
         draws: Sequence[np.random.Generator],  # noqa: ARG002
     ) -> Tensor:
-        """See `fedclust.core.attack.Attack`."""
         return own
 
 
@@ -71,7 +68,6 @@ class _Some(NoAttack):
         require(self.share <= 0.5, "attack.share", self.share, allowed)
 
     def hostile(self, fed: Federation, seed: int) -> Tensor:
-        """See `fedclust.core.attack.Attack`."""
         number = max(1, round(self.share * fed.num_clients))
         allowed = f"a share that leaves most of the {fed.num_clients} clients honest"
         require(2 * number <= fed.num_clients, "attack.share", self.share, allowed)
@@ -100,7 +96,6 @@ class LabelFlip(_Some):
     forges: ClassVar[bool] = False
 
     def targets(self, pool: Pool) -> Tensor | None:
-        """See `fedclust.core.attack.Attack`."""
         return pool.num_classes - 1 - pool.y
 
 
@@ -121,7 +116,6 @@ class SignFlip(_Some):
         own: Tensor,
         draws: Sequence[np.random.Generator],  # noqa: ARG002
     ) -> Tensor:
-        """See `fedclust.core.attack.Attack`."""
         return -self.scale * own
 
 
@@ -137,7 +131,6 @@ class Noise(_Some):
     scale: Positive = 3.0
 
     def updates(self, honest: Tensor, own: Tensor, draws: Sequence[np.random.Generator]) -> Tensor:
-        """See `fedclust.core.attack.Attack`."""
         rows = np.stack([draw.standard_normal(own.shape[1]) for draw in draws])
         size = self.scale * honest.square().mean().sqrt()
         return torch.from_numpy(rows).to(own) * size
@@ -163,7 +156,6 @@ class ALIE(_Some):
         own: Tensor,
         draws: Sequence[np.random.Generator],  # noqa: ARG002
     ) -> Tensor:
-        """See `fedclust.core.attack.Attack`."""
         z = hidden(len(honest) + len(own), len(own)) if self.z is None else self.z
         return (honest.mean(0) - z * _deviation(honest)).expand_as(own)
 
@@ -186,7 +178,6 @@ class IPM(_Some):
         own: Tensor,
         draws: Sequence[np.random.Generator],  # noqa: ARG002
     ) -> Tensor:
-        """See `fedclust.core.attack.Attack`."""
         return (-self.epsilon * honest.mean(0)).expand_as(own)
 
 
@@ -208,7 +199,6 @@ class MinMax(_Some):
         own: Tensor,
         draws: Sequence[np.random.Generator],  # noqa: ARG002
     ) -> Tensor:
-        """See `fedclust.core.attack.Attack`."""
         mean = honest.mean(0)
         p = {
             "std": -_deviation(honest),

@@ -72,7 +72,6 @@ class NoPrivacy(Ranged):
         rnd: Round,  # noqa: ARG002
         expected: float,  # noqa: ARG002
     ) -> Tensor:
-        """See `fedclust.core.server.Privacy`."""
         return label
 
     def noised(
@@ -83,12 +82,10 @@ class NoPrivacy(Ranged):
         expected: float,
         draw: Generator,  # noqa: ARG002
     ) -> Tensor:
-        """See `fedclust.core.server.Privacy`."""
         total = updates.new_zeros(num_models, updates.shape[1])
         return total.index_add(0, label, updates) / expected
 
     def epsilon(self, rounds: Mapping[tuple[float, int], int]) -> float:  # noqa: ARG002
-        """See `fedclust.core.server.Privacy`."""
         return inf
 
 
@@ -133,7 +130,6 @@ class ClientDP(NoPrivacy):
     def assigned(
         self, label: Tensor, num_models: int, ids: Tensor, rnd: Round, expected: float
     ) -> Tensor:
-        """See `fedclust.core.server.Privacy`."""
         if num_models == 1:
             return label
         self._check_members(num_models, expected)
@@ -142,7 +138,6 @@ class ClientDP(NoPrivacy):
     def noised(
         self, updates: Tensor, label: Tensor, num_models: int, expected: float, draw: Generator
     ) -> Tensor:
-        """See `fedclust.core.server.Privacy`."""
         length = updates.norm(dim=1, keepdim=True).clamp(min=1e-300)
         short = (self.clip / length).clamp(max=1.0) * updates
         mean = super().noised(short, label, num_models, expected, draw)
@@ -150,7 +145,6 @@ class ClientDP(NoPrivacy):
         return mean + self.noise * self.clip / expected * noise
 
     def epsilon(self, rounds: Mapping[tuple[float, int], int]) -> float:
-        """See `fedclust.core.server.Privacy`."""
         alike = Counter[tuple[float, float]]()
         for (share, num_models), count in rounds.items():
             moved = self.min_members > 0 and num_models > 1

@@ -34,7 +34,6 @@ class Mean(Ranged):
         return ()
 
     def __call__(self, models: Tensor, means: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """See `fedclust.core.server.ServerStep`."""
         return means, memory
 
 
@@ -56,7 +55,6 @@ class SGD(Ranged):
         return (0.0,)
 
     def __call__(self, models: Tensor, means: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """See `fedclust.core.server.ServerStep`."""
         moved = means - models
         m = self.momentum * memory[:, 0] + moved
         return means + (self.rate * m - moved), m.unsqueeze(1)
@@ -76,7 +74,6 @@ class _Adaptive(Ranged):
         return 0.0, self.tau**2
 
     def __call__(self, models: Tensor, means: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """See `fedclust.core.server.ServerStep`."""
         moved = means - models
         m = self.beta_1 * memory[:, 0] + (1 - self.beta_1) * moved
         v = self.second(memory[:, 1], moved.square())

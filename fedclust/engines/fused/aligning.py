@@ -56,7 +56,6 @@ class AlignRule:
         self.square = torch.zeros_like(self.inner)
 
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
-        """See `Rule`."""
         return Weight(value=field.empty(rows, device), anchor=field.empty(rows, device))
 
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
@@ -88,11 +87,11 @@ class AlignRule:
         self.square += products.sum(3).sum(2, dtype=torch.float64)
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
-        """See `Rule`; dense layers have products only."""
+        """Dense layers have products only."""
         raise NotImplementedError
 
     def scattered(self, weight: Weight, place: Tensor, gradient: Tensor) -> None:
-        """See `Rule`; no dense layer looks anything up."""
+        """No dense layer looks anything up."""
         raise NotImplementedError
 
 

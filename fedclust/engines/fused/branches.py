@@ -54,12 +54,10 @@ class ForkStep:
         self.branch, self.following = branch, following
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         self.branch.x = x
         return kept(x, self.following)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         assert self.branch.delta is not None
         return delta.add_(self.branch.delta)
 
@@ -71,13 +69,11 @@ class SwapStep:
         self.branch, self.following = branch, following
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         assert self.branch.x is not None
         x, self.branch.x = self.branch.x, x
         return kept(x, self.following)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         assert self.branch.delta is not None
         delta, self.branch.delta = self.branch.delta, delta
         return delta
@@ -96,12 +92,10 @@ class AddStep:
         self.branch, self.out, self.spare = branch, out, spare
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         assert self.branch.x is not None
         return torch.add(x, self.branch.x, out=self.out)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         self.branch.delta = self.spare.copy_(delta)
         return delta
 
@@ -147,12 +141,10 @@ class SplitStep:
         self.parts, self.following = parts, following
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         self.parts.x, self.parts.outs = x, []
         return kept(x, self.following)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         back, self.parts.back = self.parts.back, None
         return delta if back is None else back.add_(delta)
 
@@ -164,13 +156,11 @@ class NextStep:
         self.parts, self.following = parts, following
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         assert self.parts.x is not None
         self.parts.outs.append(x)
         return kept(self.parts.x, self.following)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         if self.parts.need:
             # memory of its own: parts of one gradient may come back as they are
             back = self.parts.back
@@ -189,7 +179,6 @@ class JoinStep:
         self.parts = parts
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         outs = [*self.parts.outs, x]
         self.starts = [0]
         for out in outs[:-1]:
@@ -197,6 +186,5 @@ class JoinStep:
         return torch.cat(outs, 2)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         self.parts.delta, self.parts.starts = delta, list(self.starts)
         return self.parts.take()

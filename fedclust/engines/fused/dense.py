@@ -108,7 +108,6 @@ class LinearStep:
         self.ones = out.new_ones(1, 1, batch).expand(rows, 1, batch)
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         self.x = x
         if x.stride(0) == 0 and len(x) > 1:
             return self._shared(x[0])
@@ -138,7 +137,6 @@ class LinearStep:
         return self.products.baddbmm(self.bias.value.mT, self.weight.value, x, out).mT
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         assert self.rule is not None
         back = delta
         if self.back is not None and _by_feature(self.x):
@@ -163,12 +161,10 @@ class ReluStep:
     """max(x, 0), in place: whatever comes before does not need its own output."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         self.y = x.relu_()
         return self.y
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         torch.ops.aten.threshold_backward.grad_input(delta, self.y, 0, grad_input=delta)
         return delta
 
@@ -187,7 +183,6 @@ class DropoutStep:
         self.key, self.clock, self.layer, self.p = key, clock, layer, p
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         self.mask = None
         if self.clock.step is None:
             return x
@@ -197,7 +192,6 @@ class DropoutStep:
         return x.mul_(self.mask)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         return delta if self.mask is None else delta.mul_(self.mask)
 
 
@@ -205,10 +199,8 @@ class FlattenStep:
     """[R, B, *features] as [R, B, f]."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         self.shape = x.shape
         return x.reshape(x.shape[0], x.shape[1], -1)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         return delta.view(self.shape)

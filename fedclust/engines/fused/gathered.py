@@ -33,7 +33,6 @@ class Gathered:
     linear: ClassVar[bool] = False
 
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
-        """See `Rule`."""
         law, solver = self.solver.law, self.solver
         decay = 0.0 if self.apart else solver.weight_decay
         return Weight(
@@ -51,17 +50,14 @@ class Gathered:
         return self.solver.law.decoupled or self.solver.clip_norm is not None
 
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
-        """See `Rule`."""
         assert weight.gradient is not None
         self.products.bmm(a, b, weight.gradient)
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
-        """See `Rule`."""
         assert weight.gradient is not None
         weight.gradient.copy_(gradient)
 
     def scattered(self, weight: Weight, place: Tensor, gradient: Tensor) -> None:
-        """See `Rule`."""
         self.whole(weight, summed(weight, place, gradient))
 
     def spread(self, weight: Weight, example: Tensor | None, gradient: Tensor) -> None:
@@ -69,7 +65,6 @@ class Gathered:
         raise NotImplementedError
 
     def close(self, parameters: Parameters, rows: int, step: int) -> None:
-        """See `TrainingRule`."""
         solver, count = self.solver, parameters.count[:rows]
         weights, lr = parameters.moving(rows), solver.step_rate(self.lr, step)
         # compiled code counts from the start of the call

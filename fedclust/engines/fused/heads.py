@@ -72,7 +72,6 @@ class Softmax:
         return frame.log_probabilities(x)
 
     def losses(self, given: Tensor, label: Tensor, out: Tensor | None = None) -> Tensor:
-        """See `Head`."""
         room = None if out is None else out.unsqueeze(0)
         return torch.gather(given, 0, label.permute(2, 0, 1), out=room).squeeze(0)
 
@@ -97,21 +96,19 @@ class Softmax:
         return like.new_full((outputs, examples), -inf)
 
     def mix(self, given: Tensor, share: Tensor, mixed: Tensor, part: slice) -> None:
-        """See `Head`; what was given is changed."""
+        """Add to the mixture; what was given is changed."""
         own = given.add_(share.log().T).logsumexp(1)
         mixed[:, part] = mixed[:, part].logaddexp(own)
 
     def settle(self, mixed: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Head`."""
         losses = mixed.gather(0, y.unsqueeze(0)).squeeze(0).neg()
         return losses, (mixed.argmax(0) == y).unsqueeze(1)
 
     def outputs(self, given: Tensor) -> Tensor:
-        """See `Head`; log-probabilities are such."""
+        """Log-probabilities, which are logits as they are."""
         return given.permute(1, 2, 0)
 
     def settled(self, mixed: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
-        """See `Head`."""
         return mixed.T
 
 
@@ -130,18 +127,15 @@ class Outputs:
         return frame.chain.forward(x)
 
     def losses(self, given: Tensor, label: Tensor, out: Tensor | None = None) -> Tensor:
-        """See `Head`."""
         losses = self.task.loss(given.flatten(0, 1), _flat(label)).view(given.shape[:2])
         return torch.neg(losses, out=out)
 
     def back(self, frame: Frame, given: Tensor, label: Tensor, share: Tensor) -> None:
-        """See `Head`."""
         slope = self.task.slope(given.flatten(0, 1), _flat(label)).view_as(given)
         torch.mul(slope, share, out=frame.delta)
         frame.chain.backward(frame.delta)
 
     def sums(self, given: Tensor, label: Tensor) -> Tensor:
-        """See `Head`."""
         return self.task.sums(given.flatten(0, 1), _flat(label)).view(*given.shape[:2], -1)
 
     def nobody(self, examples: int, outputs: int, like: Tensor) -> Tensor:
@@ -149,21 +143,17 @@ class Outputs:
         return self.task.mix(None, like.new_zeros(examples, outputs), like.new_zeros(1, 1))
 
     def mix(self, given: Tensor, share: Tensor, mixed: Tensor, part: slice) -> None:
-        """See `Head`."""
         for outputs, own in zip(given, share.T, strict=True):
             mixed[part] = self.task.mix(mixed[part], outputs, own.unsqueeze(1))
 
     def settle(self, mixed: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Head`."""
         outputs, losses = self.task.settle(mixed, y)
         return losses, self.task.sums(outputs, y)
 
     def outputs(self, given: Tensor) -> Tensor:
-        """See `Head`."""
         return given
 
     def settled(self, mixed: Tensor, y: Tensor) -> Tensor:
-        """See `Head`."""
         return self.task.settle(mixed, y)[0]
 
 

@@ -25,12 +25,10 @@ class InputStep:
         self.layer, self.following = layer, following
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         y: Tensor = self.layer(x)
         return y if self.following is None else kept(y, self.following)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         return delta
 
 
@@ -41,12 +39,10 @@ class ShapedStep:
         self.shape: Shape = layer.shape
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         self.before = x.shape
         return x.reshape(*x.shape[:2], *self.shape)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         return delta.reshape(self.before)
 
 
@@ -57,11 +53,9 @@ class TurnStep:
         self.layer = layer
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         return self.layer.forward(x)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         return self.layer.forward(delta)
 
 
@@ -80,14 +74,13 @@ class EmbeddingStep:
         self.first = torch.arange(rows, device=weight.value.device) * number
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`; x [R, B, ...] int64 gives [R, B, ..., D]."""
+        """x [R, B, ...] int64 gives [R, B, ..., D]."""
         self.ids = x.flatten(1)
         self.place = (self.ids + self.first.unsqueeze(1)).flatten()
         vectors = self.weight.value.flatten(0, 1).index_select(0, self.place)
         return vectors.view(*x.shape, -1)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         assert self.rule is not None
         if not self.weight.frozen:
             gradient = delta.reshape(*self.ids.shape, -1)

@@ -84,7 +84,6 @@ class NormStep:
         return [x.clone() if still else x for x, still in zip(parts, held, strict=True)]
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         rows, batch = self.out.shape[:2]
         self.x, self.training = x, self.clock.sizes is not None
         sizes = self.clock.sizes
@@ -124,7 +123,6 @@ class NormStep:
         return 1 / float(count[row]) if self.momentum is None else self.momentum
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         assert self.rule is not None
         affine = "weight" in self.weights
         if self.native is not None:
@@ -167,7 +165,6 @@ class GroupStep:
         self.weights, self.rule = weights, rule
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         batch, channels, *sides = x.shape[1:]
         self.sizes = batch, channels, math.prod(sides)
         self.x = [_last(own) for own in x]
@@ -184,7 +181,6 @@ class GroupStep:
         return [None if weight is None else weight.value[row, 0] for weight in own]
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         assert self.rule is not None
         affine = "weight" in self.weights
         found = [
@@ -222,7 +218,6 @@ class LayerStep:
         self.weights, self.rule = weights, rule
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         self.x = x.contiguous()
         y, self.mean, self.scale = torch.native_layer_norm(self.x, self.shape, None, None, self.eps)
         self.normal = y
@@ -240,7 +235,6 @@ class LayerStep:
         return value.view(len(value), *[1] * between, *self.shape)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         assert self.rule is not None
         among = tuple(range(1, self.x.dim() - len(self.shape)))
         inner = delta * self._of("weight") if "weight" in self.weights else delta

@@ -71,7 +71,6 @@ class ActivationStep:
         self.layer, self.rule, self.overwritten = layer, _RULES[kind], overwritten
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         y = self.rule.forward(self.layer, x)
         self.known = x
         if self.rule.by_output:
@@ -79,5 +78,4 @@ class ActivationStep:
         return y
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         return self.rule.backward(self.layer, delta, self.known)

@@ -131,7 +131,6 @@ class Descent:
     linear: ClassVar[bool] = True
 
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
-        """See `Rule`."""
         return Weight(
             value=field.empty(rows, device),
             decay=self.weight_decay + self.proximal * field.pull + 2 * field.l2,
@@ -162,13 +161,12 @@ class Descent:
             _add_at(weight.value, _through(weight.value, place), gradient * -self.lr)
 
     def spread(self, weight: Weight, example: Tensor | None, gradient: Tensor) -> None:
-        """See `TrainingRule`."""
         if weight.decay:
             weight.value[: len(gradient)].mul_(1 - self.lr * weight.decay)
         _add_at(weight.value, example, gradient)
 
     def close(self, parameters: Parameters, rows: int, step: int) -> None:
-        """See `TrainingRule`: the parameters have moved."""
+        """The parameters have moved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +189,6 @@ class HeavyBall:
     linear: ClassVar[bool] = True
 
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
-        """See `Rule`."""
         return Weight(
             value=field.empty(rows, device),
             decay=self.weight_decay + self.proximal * field.pull + 2 * field.l2,
@@ -216,7 +213,6 @@ class HeavyBall:
         self.whole(weight, summed(weight, place, gradient))
 
     def spread(self, weight: Weight, example: Tensor | None, gradient: Tensor) -> None:
-        """See `TrainingRule`."""
         assert weight.slot is not None
         value, slot = weight.value[: len(gradient)], weight.slot[: len(gradient)]
         slot.mul_(self.momentum)
@@ -226,7 +222,7 @@ class HeavyBall:
         value.add_(slot)
 
     def close(self, parameters: Parameters, rows: int, step: int) -> None:
-        """See `TrainingRule`: the parameters have moved."""
+        """The parameters have moved."""
 
     def _move(self, weight: Weight, slot: Tensor) -> None:
         if weight.decay:
@@ -247,7 +243,6 @@ class Accumulate:
     products: Products
 
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
-        """See `Rule`."""
         return Weight(value=field.empty(rows, device), slot=field.empty(rows, device))
 
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:

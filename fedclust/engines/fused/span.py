@@ -79,7 +79,7 @@ class NoGradient:
 def _no_gradient(
     rule: Rule, decay: float, anchored: bool, slotted: bool, steps: int
 ) -> tuple[Tensor, Tensor | None]:
-    """See `NoGradient`; kept, since most chunks of a run ask for the same."""
+    """`NoGradient`, kept, since most chunks of a run ask for the same."""
     start, anchor, momentum = torch.eye(3, dtype=torch.float64).unbind()
     weight = Weight(
         value=start.clone(),
@@ -278,7 +278,6 @@ class SpanStep:
         self.ones = out.new_ones(1, 1, batch).expand(rows, 1, batch)
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         assert self.clock.step is not None
         self.span.project(self.out, self.spare, self.clock.example, self.clock.step)
         if self.bias is not None:
@@ -287,7 +286,7 @@ class SpanStep:
         return rule.products.baddbmm(self.out, x, c, self.out, alpha=-rule.lr)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`; nothing before it needs a gradient."""
+        """Nothing before it needs a gradient."""
         self.span.rule.spread(self.coefficients, self.clock.example, delta)
         if self.bias is not None and not self.bias.frozen:
             self.span.rule.product(self.bias, self.ones, delta)

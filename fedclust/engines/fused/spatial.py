@@ -55,7 +55,6 @@ class RowConvStep:
         self.dilation = list(pair(layer.dilation))
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         self.x = self.products.rounded(x)
         kernels = self.products.rounded(self.weight.value)
         options = (self.stride, self.padding, self.dilation)
@@ -63,7 +62,6 @@ class RowConvStep:
         return _rows_together([functional.conv2d(*row, *options) for row in rows])
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         assert self.rule is not None
         kernels = self.products.rounded(self.weight.value)
         rows = zip(self.products.rounded(delta), self.x, kernels, strict=True)
@@ -128,7 +126,6 @@ class StackedConvStep:
         return self.weight.value.flatten(2).unsqueeze(1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         self.size = (x.shape[3], x.shape[4])
         columns = functional.unfold(x.flatten(0, 1), self.side, **self.options)
         self.columns = _split(columns, x)  # [R, B, in * height * width, pixels]
@@ -142,7 +139,6 @@ class StackedConvStep:
         return out.view(*out.shape[:3], *sides)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         assert self.rule is not None
         grad = delta.flatten(3)  # [R, B, out, pixels]
         back = delta
@@ -171,13 +167,11 @@ class PoolStep:
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         self.x = x.flatten(0, 1)
         y, self.where = torch.ops.aten.max_pool2d_with_indices(self.x, *self.options)
         return _split(y, x)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         grad = delta.flatten(0, 1)
         # in two layouts the larger tensor is copied twice
         if self.x.is_contiguous(memory_format=_LAST):
@@ -203,12 +197,10 @@ class AverageStep:
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         self.x = x.flatten(0, 1)
         return _split(torch.ops.aten.avg_pool2d(self.x, *self.options), x)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         grad = delta.flatten(0, 1)
         return _split(torch.ops.aten.avg_pool2d_backward(grad, self.x, *self.options), delta)
 
@@ -230,14 +222,12 @@ class ResponseNormStep:
         return torch.matmul(x.movedim(2, -1), band.mT).movedim(-1, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         self.x = x
         self.d = self._over(self.band, x.square()).mul_(self.alpha).add_(self.k)
         self.scale = self.d.pow(-self.beta)
         return x * self.scale
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         direct = delta * self.scale
         through = self._over(self.band.mT, direct * self.x / self.d)
         return direct.sub_(through.mul_(self.x), alpha=2 * self.alpha * self.beta)
@@ -250,11 +240,9 @@ class PadStep:
         self.sides = list(layer.padding)
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         return _split(functional.pad(x.flatten(0, 1), self.sides), x)
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         back = functional.pad(delta.flatten(0, 1), [-side for side in self.sides])
         return _split(back, delta)
 
@@ -270,11 +258,10 @@ class RowByRowStep:
         self.parts = parts
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         return torch.cat([part.forward(x[i : i + 1]) for i, part in enumerate(self.parts)])
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`; no layer before this part needs its gradient."""
+        """No layer before this part needs its gradient."""
         for i, part in enumerate(self.parts):
             part.backward(delta[i : i + 1])
         return delta

@@ -215,14 +215,12 @@ class BlockStep:
                 setattr(self.job, name, tensor.data_ptr())
 
     def forward(self, x: Tensor) -> Tensor:
-        """See `Step`."""
         x = _whole(x)
         self.job.x = _images(x)
         self.code.forward(ctypes.byref(self.job), self.threads)
         return self.out
 
     def backward(self, delta: Tensor) -> Tensor:
-        """See `Step`."""
         assert self.rule is not None
         delta = _whole(delta)
         self.job.delta = _images(delta)

@@ -105,7 +105,7 @@ def test_links_of_a_package_index_are_absolute_or_text() -> None:
     assert links.relative_links(without) == []
     assert "![" not in without
     assert "Made by the first command" not in without  # the picture's caption goes with it
-    assert "is the method's (statistics)" in " ".join(without.split())
+    assert "caused by the method (statistics)" in " ".join(without.split())
     assert "[LCFL](https://arxiv.org/abs/2407.09360)" in without
 
 

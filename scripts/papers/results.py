@@ -70,42 +70,49 @@ _ARTICLES = {
 }
 _TERMS = """\
 *Purity*: the share of clients that belong to the most frequent true group of their cluster. *λ*:
-the weight of the gradient in JGL's score. *MCLR*, *MLP*, *CNN*: softmax regression, a perceptron,
-a convolutional network. *Swap all*: all data of two clients change places; *migration*: FlexCFL
-moves clients whose data have changed. *Skew 1*: two classes a cluster. *Patterns A and C*:
-FedDrift's tables of which client changes its labels when."""
+the weight of the gradient in JGL's score. *MCLR*, *MLP*, *CNN*: softmax regression, a multilayer
+perceptron, a convolutional network. *Swap all*: pairs of clients exchange all their data.
+*Migration*: FlexCFL moves a client to another cluster when its data have changed. *Skew 1*: the
+clients of a cluster have two classes. *Patterns A and C*: FedDrift's tables of which client changes
+its labels at which time."""
 _RULE = """\
-States are computed from the runs.
+Every printed number has one of these states. They are computed from the runs.
 
-- **reproduced**: the printed number lies within the limit. The limit is the interval in which one
-  more run is expected (t s √(1 + 1/n), 95 %, s the standard deviation of our n seeds), or, where
-  the paper prints a mean and a spread, that of the difference of two means; and at most 2 points
-  or iterations, or 5 % of another quantity. Of one seed nothing is known of the spread: 1 point,
-  one iteration or 5 %. Numbers of examples, which are drawn: 1 %. It is at least half a unit of the
-  last printed digit. What is printed as a lower bound or as a saving is also met by more. Medians
-  over seeds (first iterations, savings) are judged as one seed.
-- **cause shown**: it is not, but a run that differs from ours in the named cause alone, over as
-  many seeds as ours, meets the same limit.
-- **within our spread**: it lies within that interval, which is wider than the limit: by any number
-  of points or iterations, or up to half of another quantity.
-- **conjecture**: a cause is named, and no such run agrees, or it is told in words: those are never
-  counted, whatever they say.
-- **outside**: no cause is known. **other data**: letters of both cases or digits for
-  EMNIST's small letters, JPEG copies of CIFAR-10; never counted. **derived**: follows from other
-  cells, or is a second reading of one. **setting**: a number that was put in.
+- **reproduced**: our number differs from the printed one by at most a limit. With several seeds the
+  limit is the 95 % prediction interval of one more run, t s √(1 + 1/n), where s is the standard
+  deviation of our n seeds. Where the paper prints a mean and a standard deviation, it is the 95 %
+  interval of the difference of two means. The limit is at most 2 points, 2 iterations, or 5 % of
+  any other quantity, and at least half a unit of the last printed digit. With one seed the standard
+  deviation is unknown; the limit is then 1 point, one iteration or 5 %. For numbers of examples,
+  which are drawn at random, it is 1 %. Where the paper prints a lower bound or a saving, a better
+  value is also accepted. Medians over seeds (first iterations, savings) are judged like one seed.
+- **cause shown**: our number is not within the limit, and a second run shows why: it differs from
+  ours in the named cause alone, has at least as many seeds, and its number is within the limit.
+- **within our spread**: the printed number lies within the interval above, but the interval is
+  wider than the limit allows. For points and iterations the interval may have any width, for other
+  quantities up to half of the quantity.
+- **conjecture**: we name a possible cause, but no such run confirms it, or the cause is only
+  described in words. Causes described in words never count as shown.
+- **outside**: we know no cause.
+- **other data**: measured on other data than the paper's, and never counted as reproduced: letters
+  of both cases or digits in place of EMNIST's lower-case letters, or JPEG copies of CIFAR-10.
+- **derived**: the number follows from other numbers, or repeats one of them.
+- **setting**: the number is an input, such as a hyper-parameter.
 
-A statement **holds** or **does not hold** by the mean, where at least four fifths of two or more
-seeds agree with it; else runs **cannot tell**. Of a single run it says **one seed**, and "1 of 1"
-or "0 of 1" whether it held there. A printed lead holds within the limit for numbers, of the leads
-of our seeds, and a printed ratio of what is sent within 2 %. Other data decide nothing; runs of a
-modified tree are refused.
+The papers also make statements in words. A statement **holds** or **does not hold** according to
+the mean of at least two seeds, if four fifths of the seeds or more agree with it. Otherwise the
+runs **cannot tell**. If there is only one run, the verdict is **one seed**, and "1 of 1" or "0 of
+1" says whether the statement was true in it. A printed lead of one method over another holds if our
+lead is within the limit for numbers; the limit is computed from the leads of our seeds. A printed
+ratio of what is sent must agree within 2 %. Runs on other data decide nothing. Runs of a modified
+source tree are refused.
 
-CFL-GP's two curves are read off a figure, to about half a point. CLoVE's numbers are quoted from
+CFL-GP's two curves were read off a figure, to about half a point. CLoVE's numbers are quoted from
 notes on the paper."""
 _BEST = """\
-FlexCFL prints the best test accuracy over the rounds, which is chosen on test data. Here is the
-order of the methods in every row of its tables, by the best round and by the last one. A pair that
-is printed with equal values is kept where ours are equal, too."""
+FlexCFL prints the best test accuracy over all rounds, so the round is selected on test data. Below
+is the order of the methods in every row of its tables, by the best round and by the last one. Two
+methods with equal printed values count as in order if our values are equal too."""
 _SCORE, _SCORE_END = "<!-- score, by make results -->", "<!-- end of score -->"
 
 
@@ -202,18 +209,20 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
     rows.append(["**all**", "", len(cells), *(count[state] or "" for state in STATES)])
     return [
         "## Score by state",
-        f"**{count[REPRODUCED]} of {results} published results reproduced**, "
-        f"{_others(count)}. Of the reproduced {alone} rest on one seed, of the shown causes "
-        f"{shown_alone}; {chosen} of these are a spread that was chosen by these very numbers.",
+        f"**{count[REPRODUCED]} of {results} published results reproduced**. {_others(count)} "
+        f"Only one seed was run for {alone} of the reproduced results, and for {shown_alone} of "
+        f"those with a shown cause. In {chosen} results the shown cause is how unequal the "
+        "clients' amounts of data are. The paper does not state this spread, and its value was "
+        "chosen so that these same results agree.",
         f"LCFL, CFL-MGD, JGL and FlexCFL alone: {of_four[REPRODUCED]} of "
-        f"{sum(of_four[state] for state in _RESULTS)} reproduced, {_others(of_four)}.",
-        f"The papers print {len(cells)} numbers; of these {count[SETTING]} are settings, used as "
-        f"printed, {len(derived)} follow from others or say one again ({len(told_by)} of them were "
-        f"run, {sum(cell.agrees for cell in told_by)} agree), and {count[NOT_PRINTED]} is a cell "
-        "of a table that is left out.",
-        f"Of {len(claims)} statements in prose {_counted(claims)}.",
-        f"Computing behind the runs: {sum(hours.values()):.1f} hours, what serves two experiments "
-        "counted once. "
+        f"{sum(of_four[state] for state in _RESULTS)} reproduced. {_others(of_four)}",
+        f"The papers print {len(cells)} numbers. Not counted as results are: {count[SETTING]} "
+        f"settings, used as printed; {len(derived)} numbers that follow from others or repeat "
+        f"them ({len(told_by)} of these were run, and {sum(cell.agrees for cell in told_by)} "
+        f"agree); and {count[NOT_PRINTED]} cell of a table that the paper leaves empty.",
+        f"Of {len(claims)} statements that the papers make in words, {_counted(claims)}",
+        f"The runs took {sum(hours.values()):.1f} hours of computing. A run that serves two "
+        "experiments is counted once. "
         f"[What was run, and what was not]({RUNS}).",
         table(["paper", "table or figure", "numbers", *STATES], rows, 3),
     ]
@@ -227,10 +236,11 @@ def _is_alone(cell: Cell, state: str) -> bool:
 def _others(count: Mapping[str, int]) -> str:
     """What became of the results that were not reproduced."""
     return (
-        f"{count[SHOWN]} differ for a cause that a run has shown, {count[SPREAD]} lie within the "
-        f"wide spread of our seeds, {count[CONJECTURE]} have a cause that no run shows, "
-        f"{count[OUTSIDE]} have none, {count[OTHER_DATA]} were measured on other data and "
-        f"{count[NOT_RUN]} have not been run"
+        f"Of the others, {count[SHOWN]} differ, and a further run has shown the cause; "
+        f"{count[SPREAD]} differ by no more than our own seeds differ among themselves; for "
+        f"{count[CONJECTURE]} we suspect a cause that no run confirms; for {count[OUTSIDE]} we "
+        f"know no cause; {count[OTHER_DATA]} were measured on other data than the paper's; and "
+        f"{count[NOT_RUN]} have not been run."
     )
 
 
@@ -239,9 +249,10 @@ def _counted(claims: Sequence[Mapping[str, str]]) -> str:
     count = Counter(claim["verdict"] for claim in claims)
     alone = Counter(claim["seeds"][:1] for claim in claims if claim["verdict"] == ONE_SEED)
     return (
-        f"{count['holds']} hold, {count['does not hold']} do not hold, {count[ONE_SEED]} rest on "
-        f"one seed (in which {alone['1']} held and {alone['0']} did not), of "
-        f"{count['cannot tell']} the runs cannot tell, and {count[NOT_RUN]} wait for runs"
+        f"{count['holds']} hold and {count['does not hold']} do not hold. {count[ONE_SEED]} were "
+        f"run with one seed only (in it {alone['1']} held and {alone['0']} did not). For "
+        f"{count['cannot tell']} the runs cannot tell, and for {count[NOT_RUN]} the runs are still "
+        "missing."
     )
 
 
@@ -254,7 +265,7 @@ def _largest(cells: Sequence[Cell]) -> list[str]:
         return []
     rows = [[place(c), what(c), printed(c), ours(c), signed(c.difference)] for c in far]
     head = ["where", "what", "printed, %", "ours, %", "difference, points"]
-    note = "Accuracies only; counts of rounds and other quantities stand on the papers' pages."
+    note = "Accuracies only. Numbers of rounds and other quantities are on the papers' pages."
     return ["## Largest differences without a shown cause", table(head, rows, 2), note]
 
 
@@ -278,8 +289,8 @@ def _orders(cells: Sequence[Cell]) -> list[str]:
     if not rows:
         return []
     said = "; ".join(
-        f"of {pairs} pairs of methods in a row {where} the printed order is ours in {best} by the "
-        f"best round and in {last} by the last one"
+        f"of {pairs} pairs of methods in the same row, {where}, our order is the printed one in "
+        f"{best} by the best round and in {last} by the last round"
         for (pairs, best, last), where in (
             (total[False], "on the paper's data"),
             (total[True], "on other data"),
@@ -351,7 +362,10 @@ def _articles(results: Path) -> list[str]:
     ]
     if not links:
         return []
-    note = "At full size too: single seeds, options, and what was tried to explain differences."
+    note = (
+        "These pages describe further runs at full size: single seeds, options, and attempts to "
+        "explain differences."
+    )
     return ["## What else was run", note, "\n".join(links)]
 
 

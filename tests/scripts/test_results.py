@@ -422,12 +422,13 @@ def test_the_pages_count_every_number_once_and_are_the_same_again(tmp_path: Path
     numbers = [int(cell or 0) for cell in total[1].replace(" ", "").split("|")]
     assert len(numbers) == len(STATES)
     assert sum(numbers) == 407
-    assert f"**2 of {388 - DERIVED_ONES} published results reproduced**, " in text
-    assert "statements in prose 1 hold, 0 do not hold, 1 rest on one seed (in which 0 held" in text
-    assert "Computing behind the runs: 1.5 hours, what serves" in text
+    assert f"**2 of {388 - DERIVED_ONES} published results reproduced**. " in text
+    assert "statements that the papers make in words, 1 hold and 0 do not hold. 1 were" in text
+    assert "one seed only (in it 0 held and 1 did not)" in text
+    assert "The runs took 1.5 hours of computing. A run that serves" in text
     order = "FlexCFL > IFCA > FedAvg | IFCA > FlexCFL > FedAvg | 3 | 2 | 2 |"
     assert order in flexcfl
-    said = "Of 3 pairs of methods in a row on the paper's data the printed order is ours in 2"
+    said = "Of 3 pairs of methods in the same row, on the paper's data, our order is the printed one in 2"
     assert said in flexcfl
     assert "`flexcfl-table3-mnist-cnn-seed0` needs" in flexcfl
     row = next(

@@ -29,19 +29,24 @@ _SWEPT = re.compile(r"(?<=algorithm[:=])( ?)((?:\w+,){9,}\w+)")
 _ORDER = re.compile(r"^(  order: \[)(.*)\]$", re.MULTILINE)
 _HEAD = """# Methods
 
-Every method, by the name that `algorithm=NAME` takes, in five kinds. The last column says what has
-been run. *Full size*: at least one experiment of a paper as published; [the papers at full
-size](results/README.md) has the numbers, and what is missing. *Laptop size*: smaller federations
-only, in [the benchmark](benchmark.md) or in an experiment at `scale=laptop`. What [the server
-reads](#what-the-server-reads) is below. `conf/algorithm/NAME.yaml` has a method's options, and the
-address of its code behind `_target_`.
+This page lists every method under the name that `algorithm=NAME` takes. `fedclust list algorithm`
+prints the same names. `conf/algorithm/NAME.yaml` has the options of a method, and behind `_target_`
+the name of its class in the code.
+
+- *The server reads*: what the server must see of the clients' models, explained [below the
+  tables](#what-the-server-reads).
+- *What has been run*: *full size* means that at least one experiment of a paper was run as
+  published; [the papers at full size](results/README.md) has the numbers and says what is missing.
+  *Laptop size* means smaller federations only, in [the benchmark](benchmark.md) or in an experiment
+  at `scale=laptop`. *No paper's experiment* means that the method was run, but in no setting of a
+  paper.
 """
 _TITLES = {
-    "clusters": "A model for every cluster",
-    "personal": "A model for every client, with the others' help",
-    "one model": "One model for everybody",
-    "around any": "Around any method",
-    "bound": "Bounds: what the others are measured by",
+    "clusters": "Clustered: a model for every cluster",
+    "personal": "Personalised: a model for every client",
+    "one model": "One global model",
+    "around any": "Additions to any method",
+    "bound": "Reference points",
 }
 _COLUMNS = """| name | what it is | paper | the server reads | what has been run |
 |---|---|---|---|---|
@@ -49,44 +54,55 @@ _COLUMNS = """| name | what it is | paper | the server reads | what has been run
 _END = """
 ## What the server reads
 
-With secure aggregation a server learns sums of what its participants send, and no summand. What it
-must see of their models, by default options:
+With secure aggregation, a server learns the sum of what its participants send, but not what a
+single participant sends. Whether a method can work with secure aggregation depends on what its
+server must see of the clients' models. The tables above state this for the default options:
 
-- **sums**: one sum over all participants, weighted as they say.
-- **sums by cluster**: a sum for every cluster, so the server knows who is in which, and of a
-  cluster with one participant its model. Of IFCA the client chooses, and tells its choice.
-- **single updates**: models, or updates, of single clients, which it compares or passes on. Secure
-  aggregation is not possible without another protocol.
+- **sums**: one weighted sum over all participants.
+- **sums by cluster**: one sum per cluster. The server then knows which client is in which cluster,
+  and if a cluster has only one participant, it sees that client's model. In IFCA the clients choose
+  their clusters themselves and tell the server.
+- **single updates**: the models or updates of single clients, because the server compares them or
+  passes them on. Secure aggregation is then impossible without another protocol.
 - **nothing**: clients send nothing.
 
-What else single clients send stands behind it. An `aggregation` other than `mean` compares updates,
-so it turns sums into single updates; `algorithm.start=kmeans++` of IFCA and CFL-MGD reads the
-models of the clients it starts with; LCFL reads no models for `cluster_metric=psi` and
-`descriptor`. The table of costs of a report says what a job's options come to, `fedclust list
-algorithm` what the default is. Nothing is encrypted in a simulation: this is what the method needs.
-[`privacy=client`](how-to/attackers.md#privacy) hides clients in the sums.
+If single clients send something besides models, the table names it. Options can change what the
+server must see:
 
-Clust-PSI-PFL (2025, [arXiv 2512.20363](https://arxiv.org/abs/2512.20363)) is, by our reading of its
-abstract, which is all that was at hand, `lcfl` with `cluster_metric=psi cluster_method=kmeans
-num_clusters=auto`. DPMM-CFL (2025, [arXiv
-2510.07132](https://arxiv.org/abs/2510.07132)), a Bayesian relative of FeSEM, is missing: its
-variances, its concentration and its number of sampling steps are in no text that we could read.
+- An `aggregation` other than `mean` compares updates. It turns sums into single updates.
+- `algorithm.start=kmeans++` of IFCA and CFL-MGD reads the models of the clients with which it
+  starts.
+- LCFL reads no models with `cluster_metric=psi` or `descriptor`.
 
-What a specialist would ask first (the file of each method says all that differs):
+The costs table of a report shows what the options of a job require. fedclust itself encrypts
+nothing, since it only simulates. [`privacy=client`](how-to/attackers.md#privacy) protects clients
+by adding noise to the sums.
 
-- LCFed is known to us by its abstract and one package's code; that its numbers are taken about the
-  mean model, and that the first clusters are k-means', is ours. HCFL is that package's alone: with
-  a given number of clusters it merges by Ward's linkage of update vectors, ours by cosines and
-  average linkage.
-- FLUX and FEROMA describe data by what enters a model's last layer, their released code by what its
-  convolutions put out. The code tests every client of FEROMA with the model of the profile nearest
-  to its inputs, which is `algorithm.serve_by=inputs`. By default a client is served the model that
-  it has just trained, so FEROMA's accuracy is that of a personal model, beside methods that are
-  tested with the server's.
-- FedDrift's released code trains with AMSGrad and weight decay, whose moments live through a time
-  step.
-- OCFL takes the clients that HDBSCAN calls noise for one cluster, as its code does, so one model
-  trains on unlike clients.
+## Deviations and gaps
+
+The file of each method lists every difference from its paper and from the released code. These are
+the ones that specialists will ask about first:
+
+- **LCFed**: we know it only from its abstract and from the code of one package. Two details are our
+  choice: the projections are taken relative to the mean model, and the first clusters come from
+  k-means.
+- **HCFL**: we know it only from the same package. For a given number of clusters, the package
+  merges update vectors by Ward's linkage; ours uses cosines and average linkage.
+- **FLUX and FEROMA**: we describe data by the inputs of the model's last layer, their released code
+  by the outputs of its convolutions. The code tests a client of FEROMA with the model of the
+  profile that is nearest to the client's inputs; this is `algorithm.serve_by=inputs`. By default we
+  test a client with the model that it has just trained. FEROMA's accuracy is then that of a
+  personal model, whereas most other methods are tested with a model of the server.
+- **FedDrift**: the released code trains with AMSGrad and weight decay, and keeps the moments within
+  a time step.
+- **OCFL**: HDBSCAN labels some clients as noise. Like the released code, we treat all of them as
+  one cluster, so one model is trained on dissimilar clients.
+- **Clust-PSI-PFL** (2025, [arXiv 2512.20363](https://arxiv.org/abs/2512.20363)): only its abstract
+  was available to us. As we understand it, the method is `lcfl` with `cluster_metric=psi
+  cluster_method=kmeans num_clusters=auto`.
+- **DPMM-CFL** (2025, [arXiv 2510.07132](https://arxiv.org/abs/2510.07132)), a Bayesian relative of
+  FeSEM, is missing. No text that we could read states its variances, its concentration and its
+  number of sampling steps.
 """
 
 

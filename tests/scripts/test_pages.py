@@ -133,10 +133,10 @@ def test_methods_stand_below_the_heading_of_their_kind() -> None:
         part.partition("\n")[0]: set(re.findall(r"^\| `(\w+)` ", part, re.MULTILINE))
         for part in page.split("\n## ")[1:]
     }
-    assert rows["Bounds: what the others are measured by"] == {"local", "oracle"}
-    assert rows["One model for everybody"] == {"fedavg", "fedprox", "scaffold"}
-    assert {"ditto", "feroma"} <= rows["A model for every client, with the others' help"]
-    assert {"lcfl", "ifca", "fedem"} <= rows["A model for every cluster"]
+    assert rows["Reference points"] == {"local", "oracle"}
+    assert rows["One global model"] == {"fedavg", "fedprox", "scaffold"}
+    assert {"ditto", "feroma"} <= rows["Personalised: a model for every client"]
+    assert {"lcfl", "ifca", "fedem"} <= rows["Clustered: a model for every cluster"]
     assert sorted(name for some in rows.values() for name in some) == methods.NAMES
     widest = [
         word for word in re.findall(r"`[^`]*`", page.partition("\n## What")[0]) if len(word) > 40

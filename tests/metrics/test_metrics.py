@@ -129,11 +129,11 @@ def test_the_page_on_metrics_prints_what_is_computed(root: Path) -> None:
         cells = [cell.removesuffix(".000") for cell in row]
         assert f"| {name} | {' | '.join(cells)} |" in page
     two = accuracy(*case([0, 0], [0, 0], correct=[9, 1], count=[10, 2]))
-    said = f"{two['accuracy']:.3f} and a client mean of {two['accuracy_client_mean']:.1f}"
-    assert f"10 / 12 = {said}" in page
+    said = f"{two['accuracy']:.3f}, and the mean over clients is {two['accuracy_client_mean']:.1f}."
+    assert f"10 / 12 = {said}" in " ".join(page.split())
     models = torch.tensor([[0.0, 0.0], [6.0, 8.0]])
     gap = discrepancy(models, models.mean(0, keepdim=True), torch.zeros(2, dtype=torch.int64))
-    assert f"discrepancy {float(gap):.0f}." in page
+    assert f"discrepancy is {float(gap):.0f}." in page
 
 
 def test_scores_by_hand() -> None:

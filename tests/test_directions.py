@@ -6,7 +6,8 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -44,7 +45,8 @@ LEVEL = {part: level for level, line in enumerate(LINES) for part in line}
 KNOW_HYDRA = ("launch/", "commands/tune.py", "tuning/space.py", "helpers/overrides.py")
 FILES = sorted(PACKAGE.rglob("*.py"))
 # lines of code that each part may have: what it had when it was last looked through, and 3 % of
-# room. A commit that raises a number says in its body what a user gets for it.
+# room. A commit that raises a number says in its body what a user gets for it; a new part of the
+# kinds in CHOSEN needs none.
 BUDGET = {
     "algorithms": 3919,
     "cluster_methods": 467,
@@ -68,6 +70,20 @@ BUDGET = {
     "trackers": 268,
     "tuning": 1173,
     "updates": 460,
+}
+# classes that the files below conf/ could choose then: with each class that has come since, a part
+# may grow by the mean of its classes
+CHOSEN = {
+    "algorithms": 43,
+    "cluster_methods": 8,
+    "cluster_metrics": 9,
+    "datasets": 15,
+    "models": 9,
+    "partitions": 23,
+    "scenarios": 8,
+    "tasks": 3,
+    "trackers": 4,
+    "updates": 21,
 }
 
 
@@ -174,8 +190,32 @@ def test_every_part_keeps_to_its_budget() -> None:
     for file in FILES:
         part = file.relative_to(PACKAGE).parts[0]
         found[part if part in BUDGET else "files"] += code_lines(file.read_text(encoding="utf-8"))
-    over = {part: lines for part, lines in found.items() if lines > BUDGET[part]}
+    over = {part: lines for part, lines in found.items() if lines > allowed(part, chosen())}
     assert over == {}
+
+
+def chosen() -> Counter[str]:
+    """How many classes of each part the files below conf/ can choose."""
+    files = PACKAGE.with_name("conf").rglob("*.yaml")
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    named = set(re.findall(r"_target_: (fedclust\.[\w.]+)", text))
+    return Counter(part_of(name) for name in named)
+
+
+def allowed(part: str, classes: Mapping[str, int]) -> float:
+    """Lines of code that a part may have with so many classes to choose."""
+    then = CHOSEN.get(part, 1)
+    return BUDGET[part] * max(then, classes.get(part, 0)) / then
+
+
+def test_a_class_that_can_be_chosen_brings_room_for_its_lines() -> None:
+    assert allowed("scenarios", {"scenarios": 8}) == BUDGET["scenarios"]
+    assert allowed("scenarios", {"scenarios": 9}) == BUDGET["scenarios"] * 9 / 8
+    assert (
+        allowed("scenarios", {"scenarios": 7}) == BUDGET["scenarios"]
+    )  # what is merged makes no room
+    assert allowed("report", {}) == BUDGET["report"]
+    assert chosen()["scenarios"] == len(list((PACKAGE.with_name("conf") / "scenario").iterdir()))
 
 
 def test_a_budget_is_no_more_than_what_is_there_and_some_room() -> None:

@@ -46,7 +46,7 @@ from fedclust.helpers.cgroups import cpus
 from fedclust.helpers.distributed import here
 from fedclust.helpers.errors import require
 from fedclust.helpers.files import read_text
-from fedclust.metrics import OURS, document, meaning
+from fedclust.metrics import FORMS, OURS, document, meaning
 from fedclust.metrics.after_change import changed_names
 from fedclust.models.lora import Lora
 from fedclust.models.weights import beginning, file_digest
@@ -301,13 +301,9 @@ def load_dataset(loader: Any, task: Task) -> Dataset:
 def document_scores(task: Task) -> None:
     """Make the numbers of a task known to the recorder and the report."""
     for score in (task.score, *task.beside):
-        forms = [("{}", "")]
-        if score is task.score:
-            forms.append(("{}_client_mean", "mean over clients"))
-            forms.append(("{}_last_local", "participants' own last models"))
-            forms.append(("{}_newcomers", "of clients that have never taken part"))
-        for form, which in forms:
-            _document(score, form.format(score.name), f", {which}" * bool(which))
+        _document(score, score.name, "")
+        for form, which in FORMS.items() if score is task.score else ():
+            _document(score, f"{score.name}{form}", f", {which}")
         text = score.text.replace(" test ", " validation ")
         held_out = replace(score, text=text, title=f"{score.title}, on validation examples")
         _document(held_out, f"validation_{score.name}", "")

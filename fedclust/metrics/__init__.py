@@ -221,13 +221,19 @@ def worse(metric: str, values: NDArray[np.float64], others: NDArray[np.float64])
 def of_another_task(name: str, own: Collection[str]) -> bool:
     """Whether a metric is a score of another task than the one with the scores `own`."""
     bare = name.removeprefix("validation_")
-    for form in ("_client_mean", "_last_local", "_newcomers"):
+    for form in FORMS:
         bare = bare.removesuffix(form)
     means = [one for one in METRICS if one.endswith("_client_mean")]
     return bare in {one.removesuffix("_client_mean") for one in means} - set(own)
 
 
 OURS = frozenset(METRICS)
+# numbers that every task has of its headline, by the end of their names: what is another in them
+FORMS = {
+    "_client_mean": "mean over clients",
+    "_last_local": "participants' own last models",
+    "_newcomers": "of clients that have never taken part",
+}
 _learned: set[str] = set()  # known from a job's folder only
 
 

@@ -186,7 +186,7 @@ def tell_of_units(
     named = [name for name in table.names if _KEY.fullmatch(name) or _WHO.fullmatch(name.strip())]
     for name in named:
         codes, known = pd.factorize(table.read(name))
-        there, fewest = codes >= 0, max(_FEW_KEYS, 2 * len(np.unique(whose)))
+        there, fewest = codes >= 0, 2 * len(np.unique(whose))
         several = int((np.bincount(codes[there]) > 1).sum())
         if not fewest <= len(known) or several < max(_FEW_KEYS, _DIVIDED * len(known)):
             continue

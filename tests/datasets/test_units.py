@@ -102,6 +102,7 @@ def test_units_of_unlike_sizes_come_nearest_and_one_stays(tmp_path: Path) -> Non
         ({"part": np.where(TABLE.index % 5, "train", "test")}, {"split": "part"}, "80 of 80 are"),
         ({"part": np.where(PATIENT[TABLE.index] % 8, "train", "test")}, {"split": "part"}, None),
         ({"patient_id": TABLE["site"] + 100}, {}, None),  # of a hospital
+        ({"site": TABLE["patient_id"] % 20, "patient_id": TABLE["patient_id"] % 20}, {}, None),
         ({"patient_id": TABLE.index % 7}, {}, None),  # of a kind
         ({}, {"unit": "patient_id"}, None),
     ],

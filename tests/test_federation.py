@@ -186,6 +186,8 @@ def test_rows_of_several_clients_and_of_training_and_test_are_counted() -> None:
     assert summary(fewer)["used"] == 0.5
     scaled = replace(pool, x=torch.zeros(12, 1), y=pool.y.repeat(3), copies=3)
     assert summary(replace(feds[0], pool=scaled))["used"] == 1.0
+    seen_twice = replace(pool, concepts=2)  # rows 2 and 3 are the second example under two concepts
+    assert summary(replace(fewer, pool=seen_twice, test=fewer.train))["used"] == 0.5
 
 
 def test_examples_that_a_seed_draws_anew_are_the_same_rows_and_copied_once() -> None:

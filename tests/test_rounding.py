@@ -16,7 +16,7 @@ from fedclust.helpers.rounding import rounded_down, rounded_up
 from fedclust.partitions.cut import hold_out
 from fedclust.partitions.majority_class import MajorityClass
 from fedclust.solver import Solver
-from fedclust.updates.aggregations import TrimmedMean
+from fedclust.updates.aggregations import Krum, TrimmedMean
 from fedclust.updates.privacy import ClientDP
 
 SHARES, COUNTS = range(1, 100), range(201)
@@ -35,6 +35,20 @@ def test_two_digits_of_every_count_are_exact(rounded: Any, exact: Any, kind: Any
         assert whole == [exact(Fraction(share, 100) * count) for count in COUNTS]
 
 
+@pytest.mark.parametrize("digits", [3, 5, 8])
+def test_shares_of_many_digits_and_counts_of_millions_are_exact(digits: int) -> None:
+    """Also next to a whole number, where a share of one is itself or its complement."""
+    rng, whole = np.random.default_rng(digits), 10**digits
+    pairs = [(1, 1), (whole - 1, 1), (1, whole), (whole - 1, min(whole, 10**6))]
+    for share in rng.integers(1, whole, 300).tolist():
+        step = whole // math.gcd(share, whole)  # of which every multiple has a whole share
+        pairs += [(share, int(rng.integers(1, 4_000_000))), (share, 4_000_000 // step * step)]
+    for share, count in pairs:
+        exact = Fraction(share, whole) * count
+        assert rounded_down(share / whole, count) == math.floor(exact), (share, count)
+        assert rounded_up(share / whole, count) == math.ceil(exact), (share, count)
+
+
 def trimmed(trim: float, count: int) -> int:
     """How many of `count` updates are dropped at each end: the first is 1, the others 0, 2, 3."""
     rows = torch.arange(count).double().square().unsqueeze(1)
@@ -42,6 +56,14 @@ def trimmed(trim: float, count: int) -> int:
     assert mean is not None
     means = [float(rows[cut : count - cut].mean()) for cut in range(count // 2)]
     return int(np.abs(np.array(means) - float(mean)).argmin())
+
+
+def averaged(hostile: float, count: int) -> int:
+    """How many of `count` updates that are as far apart are averaged by Multi-Krum."""
+    rows = torch.eye(count).double()
+    mean = Krum(hostile=hostile, chosen=None)(rows, rows.mean(1))
+    assert mean is not None
+    return int((mean > 0).sum())
 
 
 PLACES: dict[str, tuple[Callable[[], int], int]] = {
@@ -65,6 +87,7 @@ PLACES: dict[str, tuple[Callable[[], int], int]] = {
         115,
     ),
     "trim": (lambda: trimmed(0.29, 100), 29),
+    "hostile": (lambda: averaged(0.29, 100), 100 - 29 - 2),
 }
 
 

@@ -108,6 +108,10 @@ def test_krum_takes_the_update_of_least_score() -> None:
     assert of(Krum(hostile=0.2), *updates) == [1.0]
     assert of(Krum(hostile=0.2, chosen=None), *updates) == [1.5]
     assert of(Krum(hostile=0.2, chosen=4), *updates) == [1.5]
+    weighted = of(Krum(hostile=0.2, chosen=None), *updates, share=[1.0, 1.0, 3.0, 1.0, 1.0])
+    assert weighted == [pytest.approx((1 + 3 * 2) / 4)]
+    # squares of distances 37, 26, 34, 25, 65; of the distances themselves the least is that of 1
+    assert of(Krum(hostile=0.2), [0.0], [1.0], [6.0], [9.0], [13.0]) == [9.0]
     # with m = 0 the scores of 3 are of one neighbour each
     assert of(Krum(hostile=0.2), [0.0], [3.0], [4.0]) == [3.0]
     # too few for m = 1: the median

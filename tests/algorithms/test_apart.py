@@ -100,6 +100,7 @@ def test_alike_is_up_to_rounding() -> None:
     check_apart(rows[:1])
     check_apart(rows + torch.tensor([[0.0, 0.0], [0.0, 1e-3]]))
     check_apart(torch.cat([rows, rows + 1]))  # two of four differ
+    check_apart(1e-3 * (rows + torch.tensor([[0.0, 0.0], [0.0, 1e-3]])))  # of the numbers' size
     for apart in (0.0, 1e-6):
         with pytest.raises(ConfigError, match="begin alike"):
             check_apart(rows + torch.tensor([[0.0, 0.0], [0.0, apart]]))

@@ -21,7 +21,8 @@ from fedclust.algorithms.wrappers.with_norm import columns_of, with_norm
 from fedclust.config.build import build, data_of
 from fedclust.config.fits import check_statistics
 from fedclust.core.calls import TestCall
-from fedclust.core.types import Split
+from fedclust.core.own_statistics import OwnStatistics
+from fedclust.core.types import Served, Split
 from fedclust.engines import recalibrated as module
 from fedclust.engines.clients import SeedClients, shards_of
 from fedclust.engines.lockstep import Lockstep
@@ -126,6 +127,27 @@ def test_recalibrated_statistics_are_for_tests_alone() -> None:
     expected = engine().answer(TestCall(rows, ids, shards)).loss_sum
     torch.testing.assert_close(clients.evaluate(served).loss_sum, expected)
     assert not hasattr(algorithm.base.State, "own_statistics")
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_test_looks_at_what_a_client_has_or_its_examples_give(kept: bool) -> None:
+    """Clients 0 and 2 have examples, 1 and 2 have kept statistics; nobody serves client 3."""
+    nobody, columns = torch.zeros(4, dtype=torch.bool), torch.tensor([False, True])
+    known = torch.tensor([False, True, True, False])
+    values = torch.tensor([[0.0], [10.0], [20.0], [0.0]])
+    own = OwnStatistics("local", columns, values, known, kept, nobody)
+    served = Served(models=torch.zeros(1, 2), label=torch.tensor([0, 0, 0, -1]))
+
+    def anew(models: torch.Tensor, label: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        assert ids.tolist() == ([0] if kept else [0, 2])
+        return torch.stack([ids.float(), 5 + ids.float()], 1)
+
+    found = own.in_test(served, torch.tensor([2, 1, 9, 9]), anew)
+    assert found.known.tolist() == [True, True, True, False]
+    assert found.values[:, 0].tolist() == ([5, 10, 20, 0] if kept else [5, 0, 7, 0])
+    assert not found.kept
+    assert own.values is values
+    assert values.tolist() == [[0], [10], [20], [0]]
 
 
 def test_nan_in_a_clients_statistics_stays_with_it() -> None:

@@ -24,7 +24,7 @@ from toy_engine import ToyEngine, toy_federation, toy_round
 from fedclust.config.build import build
 from fedclust.core.server import Server
 from fedclust.core.traits import traits_of
-from fedclust.core.types import Federation, Round
+from fedclust.core.types import Federation, Round, Split
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.folder import config_hash
@@ -95,18 +95,22 @@ def test_noise_is_that_of_the_sum_and_reaches_every_model() -> None:
 
 
 def test_everybody_is_drawn_for_himself() -> None:
-    fed = federation()
-    rounds = [replace(rnd, share=0.3) for rnd in rounds_of(fed, 200)]
-    rounds = [replace(rnd, present=torch.arange(CLIENTS) != 5) for rnd in rounds]
+    whole, everyone = federation(), torch.arange(CLIENTS)
+    rows = [whole.train.of_client(i)[: 0 if i == 7 else None] for i in range(CLIENTS)]
+    fed = replace(whole, train=Split.of(rows))
+    who = {"share": 0.3, "present": everyone != 5, "dropped": everyone == 6, "fed": fed}
+    rounds = [replace(rnd, **who) for rnd in rounds_of(whole, 200)]
     drawn = [as_drawn(rnd) for rnd in rounds]
     sizes = torch.tensor([0 if nobody else len(rnd.cohort) for rnd, nobody in drawn]).double()
-    assert float(sizes.mean()) == pytest.approx(11 * 0.3, rel=0.1)
-    assert float(sizes.var()) == pytest.approx(11 * 0.3 * 0.7, rel=0.3)
-    assert not any(5 in rnd.cohort.tolist() for rnd, _ in drawn)
-    assert {len(rnd.cohort) for rnd, nobody in drawn if nobody} <= {1}
+    assert float(sizes.mean()) == pytest.approx(9 * 0.3, rel=0.1)
+    assert float(sizes.var()) == pytest.approx(9 * 0.3 * 0.7, rel=0.3)
+    stand_ins = {rnd.cohort[0].item() for rnd, nobody in drawn if nobody}
+    assert len(stand_ins) > 2
+    assert {len(rnd.cohort) for rnd, nobody in drawn if nobody} == {1}
     assert all(rnd.cohort.tolist() == sorted(rnd.cohort.tolist()) for rnd, _ in drawn)
     everybody, nobody = as_drawn(replace(rounds[0], share=1.0))
-    assert len(everybody.cohort) == 11
+    # not who is away, has dropped out or has no example
+    assert everybody.cohort.tolist() == [0, 1, 2, 3, 4, 8, 9, 10, 11]
     assert not nobody
 
 
@@ -117,8 +121,8 @@ def of_everybody(z: float, rounds: int) -> float:
 @pytest.mark.parametrize(("z", "rounds", "epsilon"), [(5.0, 10, 2.594383), (1.0, 1, 4.377178)])
 def test_epsilon_of_everybody_is_exact(z: float, rounds: int, epsilon: float) -> None:
     assert of_everybody(z, rounds) == pytest.approx(epsilon, abs=2e-6)
-    found = ClientDP(noise=z).epsilon({(1.0, 3): rounds})
-    assert found == pytest.approx(epsilon, abs=2e-6)
+    for several in ({(1.0, 3): rounds}, {(1.0, 1): 1, (1.0, 3): rounds - 1}):
+        assert ClientDP(noise=z).epsilon(several) == pytest.approx(epsilon, abs=2e-6)
     assert gaussian_epsilon(1e-6, 0.5) == 0.0
 
 
@@ -211,6 +215,11 @@ def test_epsilon_costs_no_more_with_little_noise(monkeypatch: pytest.MonkeyPatch
 def test_the_two_accounts_agree() -> None:
     almost = ClientDP(noise=5.0).epsilon({(0.9999, 1): 10})
     assert almost == pytest.approx(of_everybody(5.0, 10), rel=1e-3)
+
+
+@pytest.mark.full
+def test_epsilon_is_rounded_up_but_not_beyond_that_of_everybody() -> None:
+    assert ClientDP(noise=5.0).epsilon({(1 - 1e-9, 1): 10}) <= of_everybody(5.0, 10)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

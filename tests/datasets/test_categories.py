@@ -15,8 +15,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from fedclust.config.build import federate
 from fedclust.config.objects import Objects
 from fedclust.core.types import Dataset
+from fedclust.datasets.column import Column
 from fedclust.datasets.csv import Csv
-from fedclust.datasets.signs import sign_of
+from fedclust.datasets.signs import sign_of, signs_of
 from fedclust.helpers.errors import ConfigError, DataError, typed
 from fedclust.partitions.natural import Natural
 
@@ -117,13 +118,51 @@ def test_words_that_look_alike_are_told_of_inputs_too(tmp_path: Path) -> None:
     [
         *[("<0.5", "<"), ("≥ 3", "≥"), ("43%", "%"), ("4.5 %", "%"), ("61 kg", "kg"), ("$43", "$")],
         *[("2.7±0.1", "±"), ("1\u2009081", "\u2009"), ("1 081", " "), ("\u221243", "\u2212")],
-        *[("1_021", "_"), ("0x29", "0x"), ("5.2 mmol/l", "mmol/l"), ("3+", "+"), ("37 °C", "°C")],
+        *[
+            (" <0.5\t", "<"),
+            ("1_021", "_"),
+            ("0x29", "0x"),
+            ("5.2 mmol/l", "mmol/l"),
+            ("3+", "+"),
+            ("37 °C", "°C"),
+        ],
         *[("low", ""), ("18-39", ""), ("ward 3", ""), ("T1", ""), ("12:30", ""), ("1.2.3", "")],
         *[("", ""), ("IV", ""), ("AB-", ""), ("2020-01-31", "")],
     ],
 )
 def test_the_sign_beside_a_number(text: str, sign: str) -> None:
     assert sign_of(text) == sign
+
+
+@pytest.mark.parametrize(
+    ("texts", "signs"),
+    [
+        (("<1", ">9", "5%"), ["%", "<", ">"]),
+        (("<1", ">9", "5%", "2 kg"), []),  # codes have as many
+        (("<1", "<2", "low"), ["<"]),
+        (("<1", "low"), []),
+    ],
+)
+def test_few_signs_of_most_values_make_measurements(texts: tuple[str, ...], signs: Any) -> None:
+    assert signs_of(texts) == signs
+
+
+def test_what_a_column_holds() -> None:
+    def of(*values: Any, coding: Any = None) -> Column:
+        return Column("v", np.array(values, dtype=object), coding)
+
+    assert of(10, 3, 1.0, 10.0, coding="ids").known == ["1", "3", "10"]
+    assert of("10", "3", "b", coding="ids").known == ["10", "3", "b"]
+    blank = of("1", " NaN ", "2")
+    assert blank.gaps.tolist() == [False, True, False]
+    assert not blank.odd.any()
+    assert [of(*words).is_words for words in (("1", "a"), ("1", "a", "b"))] == [False, True]
+    assert [of(*some).how(indicated=True).indicator for some in ((1, 2), (1, None))] == [
+        False,
+        True,
+    ]
+    dates = "2020-01-31", "2020-02-01"
+    assert [of(*dates, coding=how).is_dates for how in (None, "onehot")] == [True, False]
 
 
 @pytest.mark.thinned

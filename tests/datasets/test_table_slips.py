@@ -323,6 +323,10 @@ def test_a_rare_class_is_on_both_sides_where_a_client_has_two(
     one = table[table["who"] == "h0"].assign(label=np.arange(40) // 2)  # more classes than rows
     some = load(one, tmp_path, data_seed=0)
     assert (len(some.y_train), len(some.y_test)) == (32, 8)
+    left = set[int]()  # of twenty, eight at a time, whichever a seed leaves
+    for seed in range(5):
+        left |= set(load(one, tmp_path, data_seed=seed, test_share=0.8).y_train.tolist())
+    assert len(left) > 8
 
 
 def seen(fed: Federation, rows: torch.Tensor) -> torch.Tensor:

@@ -86,6 +86,10 @@ def test_units_of_unlike_sizes_come_nearest_and_one_stays(tmp_path: Path) -> Non
         assert gone[:7].sum() in (3, 4)  # unit 0 or 1
         assert not gone[7]  # a client's only unit
         assert gone[8:11].sum() in (1, 2)
+        two = Split(torch.arange(9, dtype=torch.int32), torch.tensor([0, 9]))
+        large = torch.tensor([0] * 5 + [1] * 4)  # either is far more than is wanted
+        given = apart(two, large * 0, torch.tensor([1]), Stream.of(seed, "test"), large)
+        assert given.sum() in (4, 5)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from itertools import combinations
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +84,17 @@ def test_a_report_says_what_its_intervals_are_over(tmp_path: Path) -> None:
     # 60 of 300 rows are for testing, and all rows are used by every seed
     assert redrawn(drawn) == {"": 60 / 240}
     assert "intervals are widened by √(1 + seeds · test / training examples)" in told(drawn)
-    few = edited(tmp_path, lambda one, _: one.update(used=0.3))  # as 4,000 of MNIST's images
+    # as 4,000 of MNIST's images in a seed
+    few = edited(tmp_path, lambda one, first: one.update(used=0.3 if one is first else 0.9))
     assert redrawn(few) == {}
     edited(tmp_path, lambda one, _: one.pop("used"))  # as an earlier version wrote
     assert redrawn(again(tmp_path)) == {"": 60 / 240}
     fixed = edited(tmp_path, lambda one, first: one.update(tested=first["tested"]))
     assert "over training only, and cannot speak of new data" in told(fixed)
+    assert redrawn(fixed) == {"": inf}
+    for job in (one for arm in fixed for one in arm.jobs):  # of one seed nothing is told
+        job.federation["seeds"] = {"0": job.federation["seeds"]["0"]}
+    assert redrawn(fixed) == {}
     old = edited(tmp_path, lambda one, _: one.pop("tested"))  # as an earlier version wrote
     assert limits_of_tests(old) == []
     table = federation_table(Spec(), old)

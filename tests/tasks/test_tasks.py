@@ -19,8 +19,8 @@ from fedclust.config.build import federate
 from fedclust.config.fits import check_suits
 from fedclust.core.calls import GradCall, Shards, TrainCall
 from fedclust.core.task import Classification, Task
-from fedclust.core.trivial import trivial
-from fedclust.core.types import Dataset, Pool
+from fedclust.core.trivial import loss_of_all, trivial
+from fedclust.core.types import Dataset, Pool, Split
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import UserError
 from fedclust.models.mlp import mlp
@@ -183,6 +183,16 @@ def test_a_guess_of_every_client_is_what_its_training_targets_say() -> None:
         assert found[own] == pytest.approx(measure(*both), rel=1e-5)
         each = [measure(*pair) for pair in zip(true, said, strict=True)]
         assert found[f"{own}_client_mean"] == pytest.approx(np.mean(each), rel=1e-5)
+
+
+def test_the_loss_of_one_guess_for_all_is_that_of_the_mean_of_all_targets() -> None:
+    fed = federation_for(TASKS["mse"], clients=3)
+    rows = [fed.train.of_client(client) for client in range(3)]
+    unequal = [rows[0][:1], rows[1], rows[2]]
+    y = fed.pool.y
+    guess = y[torch.cat(unequal)].double().mean(0)
+    want = float((y[fed.test.index.long()].double() - guess).square().mean())
+    assert loss_of_all(replace(fed, train=Split.of(unequal))) == pytest.approx(want)
 
 
 REFUSED: list[tuple[Task, Any, str]] = [

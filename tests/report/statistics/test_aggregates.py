@@ -40,6 +40,14 @@ def test_the_bootstrap_draws_within_federations() -> None:
     assert np.isnan(stratified([np.ones(1), np.ones(1)])).all()
 
 
+def test_the_interval_of_two_seeds_by_hand() -> None:
+    """One draw in four is of one value twice, so these are the ends: √2 times as far from the mean
+    as the values, and longer by t of one degree of freedom over the normal quantile.
+    """
+    half = 2**0.5 * scipy.stats.t.ppf(0.975, 1) / scipy.stats.norm.ppf(0.975)
+    assert stratified([np.array([0.0, 2.0])]) == pytest.approx((1 - half, 1 + half))
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(("federations", "seeds", "least"), [(10, 3, 0.92), (10, 5, 0.93)])
 @pytest.mark.parametrize("spread", [0.0, 3.0])

@@ -18,11 +18,13 @@ from fedclust.algorithms.wrappers.keeping import keeping
 from fedclust.algorithms.wrappers.with_norm import with_norm
 from fedclust.algorithms.wrappers.with_server import WithServer
 from fedclust.config.fits import (
+    as_chosen,
     check_batches,
     check_objective,
     check_privacy,
     check_statistics,
     check_suits,
+    choice,
 )
 from fedclust.config.idle import idle
 from fedclust.config.job import Job
@@ -36,7 +38,7 @@ from fedclust.core import federation
 from fedclust.core.attack import Attack, under_attack
 from fedclust.core.solver import solvers_of
 from fedclust.core.task import Classification, Score, Task
-from fedclust.core.traits import traits_of
+from fedclust.core.traits import check_averages
 from fedclust.core.types import Dataset, Federation, Pool
 from fedclust.core.verbs import Engine, Partition
 from fedclust.datasets.raw import described
@@ -79,21 +81,25 @@ def build(
         None if is_null(config, group) else objects.make(config[group], group)
         for group in ("server", "aggregation", "privacy", "attack")
     )
+    chosen = {str(group): str(one) for group, one in (config.get("choices") or {}).items()}
+    called = as_chosen(
+        chosen, algorithm=algorithm, scenario=scenario, partition=partition, attack=attack
+    )
+    for group, part in (("server", server), ("aggregation", aggregation)):
+        if part is not None:
+            check_averages(group, choice(config, group), algorithm, called(algorithm))
     if server is not None:
         algorithm = WithServer(base=algorithm, server=server)
     for solver in solvers_of(algorithm):
         solver.check_rounds(config["rounds"])
-    if aggregation is not None:
-        averages, name = traits_of(algorithm).averages, type(algorithm).__name__
-        allowed = f"mean, since {name} does not replace models by means of the participants'"
-        given = type(aggregation).__name__
-        require(averages, "aggregation", given, allowed)
     if privacy is not None:
-        check_privacy(config, algorithm, scenario, type(privacy).__name__)
+        check_privacy(config, algorithm, scenario, called)
     if config["norm"] != "average":
         algorithm = with_norm(algorithm, config["norm"])
     document_scores(task)
-    check_suits(task, attack=attack, algorithm=algorithm, scenario=scenario, partition=partition)
+    check_suits(
+        task, called, attack=attack, algorithm=algorithm, scenario=scenario, partition=partition
+    )
     scores = measures(config, objects, task)
     meaning(objective_of(config), "objective")  # now that a method's own metrics are known
     if like is None:
@@ -107,15 +113,16 @@ def build(
         num_models = 1 if idle(config, "algorithm.num_clusters", objects) else k
         share = getattr(scenario, "participation", config["participation"])
         privacy.check(share, num_clients, engine.layout.num_buffers, num_models)
-    check_statistics(config["norm"], algorithm, engine.layout)
+    check_statistics(config["norm"], algorithm, engine.layout, called)
     device = next(iter(federations.values())).pool.x.device
     return Job(
         algorithm=keeping(algorithm),
         aggregation=aggregation,
         attack=attack,
         privacy=privacy,
+        choices=chosen,
         scenario=scenario,
-        tracker=in_a_line(tracker, str((config.get("choices") or {}).get("tracker", ""))),
+        tracker=in_a_line(tracker, chosen.get("tracker", "")),
         engine=engine,
         federations=federations,
         rounds=config["rounds"],
@@ -272,7 +279,8 @@ def _federations(
     """
     seeds = seed_list(config["seeds"])
     held_out = config["validation"]
-    federations = federate(dataset, partition, seeds, device, held_out, task, attack)
+    named = choice(config, "attack") if attack is not None else ""
+    federations = federate(dataset, partition, seeds, device, held_out, task, attack, named)
     seen = pool = federations[seeds[0]].pool
     if (node := config.get("features")) is not None:
         from fedclust.datasets.features import Features  # few jobs need it
@@ -326,6 +334,7 @@ def federate(
     validation: float = 0.0,
     task: Task | None = None,
     attack: Attack | None = None,
+    named: str = "",
 ) -> dict[int, Federation]:
     """The federation of every seed on the device, all on one pool.
 
@@ -337,6 +346,7 @@ def federate(
         validation: part of each client's training examples that is for validation.
         task: what is predicted; None for classification.
         attack: what hostile clients do; None without them.
+        named: the choice of the attack; "" for its class.
     """
     fitted, dataset = (Classification() if task is None else task).fit(dataset)
     pool = replace(partition.pool(dataset), task=fitted)
@@ -351,7 +361,7 @@ def federate(
         federations = dataset.fit(dataset, federations)
     federations = {seed: replace(fed, raw=described(fed)) for seed, fed in federations.items()}
     if attack is not None:
-        federations = under_attack(federations, attack)
+        federations = under_attack(federations, attack, named)
     on_device = federations[seeds[0]].pool.to(device)
     return {seed: _moved(fed, on_device) for seed, fed in federations.items()}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -19,19 +19,54 @@ from fedclust.metrics.recovery import OF_GROUPS
 from fedclust.models.params import Layout
 
 
-def check_privacy(config: Mapping[str, Any], algorithm: Any, scenario: Any, given: str) -> None:
+def by_class(part: Any) -> str:
+    """What a message calls a part of which nothing tells how it was chosen."""
+    return type(part).__name__
+
+
+def as_chosen(choices: Mapping[str, Any], **parts: Any) -> Callable[[Any], str]:
+    """What tells of a part, or of one inside, how it was chosen: "algorithm=ifca", or
+    "algorithm@algorithm.base=ifca" inside another one; see `by_class` for the others.
+
+    Args:
+        choices: of every group, by key.
+        parts: by group.
+    """
+    by_place = {str(key).rpartition("@")[2]: f"{key}={one}" for key, one in choices.items()}
+    found = {
+        id(one): by_place[place]
+        for group, part in parts.items()
+        for place, one in _placed(part, group)
+        if place in by_place
+    }
+    return lambda part: found.get(id(part)) or by_class(part)
+
+
+def choice(config: Mapping[str, Any], group: str) -> str:
+    """The value by which the part of a group was chosen; its class where nothing tells."""
+    chosen = (config.get("choices") or {}).get(group)
+    return str(chosen or config[group]["_target_"].rpartition(".")[2])
+
+
+def check_privacy(
+    config: Mapping[str, Any],
+    algorithm: Any,
+    scenario: Any,
+    called: Callable[[Any], str] = by_class,
+) -> None:
     """Refuse what leaves something without noise.
 
     Raises:
         ConfigError: naming the key.
     """
-    name, traits = type(algorithm).__name__, traits_of(algorithm)
+    layer, traits = algorithm, traits_of(algorithm)
+    while isinstance(layer, Wrapper) and traits_of(layer.base).unnoised == traits.unnoised:
+        layer = layer.base  # who says so
     why = traits.unnoised if traits.averages else "what is no mean of updates"
-    allowed = f"none, since {name} is not private: clients send {why} without noise"
-    require(not why, "privacy", given, allowed)
-    mean = config["aggregation"]["_target_"].rpartition(".")[2]
+    allowed = f"none, since {called(layer)} is not private: clients send {why} without noise"
+    require(not why, "privacy", choice(config, "privacy"), allowed)
     allowed = "mean with privacy, whose sums are of clipped updates"
-    require(is_null(config, "aggregation"), "aggregation", mean, allowed)
+    require(is_null(config, "aggregation"), "aggregation", choice(config, "aggregation"), allowed)
     for part in _within(algorithm):
         weights = getattr(part, "aggregation", "uniform")
         allowed = "uniform with privacy: numbers of examples are private too"
@@ -87,13 +122,16 @@ def check_batches(solver: Solver, federations: Mapping[int, Federation]) -> None
             )
 
 
-def check_statistics(norm: str, algorithm: Any, layout: Layout) -> None:
+def check_statistics(
+    norm: str, algorithm: Any, layout: Layout, called: Callable[[Any], str] = by_class
+) -> None:
     """Refuse running statistics of a model that the method cannot move, or not as `norm` says.
 
     Args:
         norm: the value of the key.
         algorithm: the method.
         layout: of the model's parameters.
+        called: what a message calls a part.
 
     Raises:
         ConfigError: naming the key.
@@ -102,7 +140,7 @@ def check_statistics(norm: str, algorithm: Any, layout: Layout) -> None:
     keeps = norm == "average" or bool(buffers)
     require(keeps, "norm", norm, "average, since the model keeps no running statistics")
     for part in _stating(algorithm):
-        name, traits = type(part).__name__, traits_of(part)
+        name, traits = called(part), traits_of(part)
         option = traits.steps_by_gradients
         allowed = f"one without running statistics, because {option} sends gradients"
         given = ", ".join(buffers[:1])
@@ -113,11 +151,16 @@ def check_statistics(norm: str, algorithm: Any, layout: Layout) -> None:
         require(not mixed, "norm", norm, f"average, since {name} serves mixtures of models")
 
 
-def check_suits(task: Task, **parts: Any) -> None:
+def check_suits(task: Task, called: Callable[[Any], str] = by_class, /, **parts: Any) -> None:
     """Refuse parts that another task has what they look at.
 
+    Args:
+        task: the task.
+        called: what a message calls a part.
+        parts: by group.
+
     Raises:
-        ConfigError: naming the key and the class.
+        ConfigError: naming the key and the part.
     """
     for key, part in parts.items():
         for one in _stating(part):
@@ -138,12 +181,10 @@ def check_suits(task: Task, **parts: Any) -> None:
                     allowed = (
                         "so task.class_weight=null and task.label_smoothing=0, or another part"
                     )
-                require(
-                    fits or not needed,
-                    which,
-                    given,
-                    f"{type(one).__name__} ({key}) {what}, {allowed}",
-                )
+                name = called(one)
+                if "=" not in name:
+                    name = f"{name} ({key})"
+                require(fits or not needed, which, given, f"{name} {what}, {allowed}")
 
 
 def _stating(part: Any) -> Iterator[Any]:
@@ -153,7 +194,12 @@ def _stating(part: Any) -> Iterator[Any]:
 
 def _within(part: Any) -> Iterator[Any]:
     """A part and all parts that its fields hold."""
-    yield part
+    return (one for _, one in _placed(part, ""))
+
+
+def _placed(part: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """A part and all parts that its fields hold, each with its dotted key."""
+    yield place, part
     if is_dataclass(part):
         for field in fields(part):
-            yield from _within(getattr(part, field.name, None))
+            yield from _placed(getattr(part, field.name, None), f"{place}.{field.name}")

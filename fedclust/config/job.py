@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ class Job:
         attack: what hostile clients do; None without them.
         predictions: whether those of the end are kept.
         checkpoint_seconds: least time between two checkpoints; 0 saves every round.
+        choices: the file that each group was chosen by, where that is known.
         versions: what computed this, for versions.json.
     """
 
@@ -53,6 +54,7 @@ class Job:
     attack: Attack | None = None
     privacy: Privacy | None = None
     tested: bool = True
+    choices: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seeds(self) -> list[int]:

@@ -38,8 +38,12 @@ class Attack(Protocol):
         ...
 
 
-def under_attack(federations: Mapping[int, Federation], attack: Attack) -> dict[int, Federation]:
-    """The federation of every seed with its hostile clients, and what they train on."""
+def under_attack(
+    federations: Mapping[int, Federation], attack: Attack, named: str = ""
+) -> dict[int, Federation]:
+    """The federation of every seed with its hostile clients, and what they train on; a remark calls
+    the attack by the choice of it, "" for its class.
+    """
     pool = next(iter(federations.values())).pool
     targets, count = attack.targets(pool), len(pool.y)
     if targets is not None:  # the same images again, with other targets
@@ -58,7 +62,7 @@ def under_attack(federations: Mapping[int, Federation], attack: Attack) -> dict[
             train = Split(train.index + (count * hostile[owner]).to(train.index.dtype), train.start)
         told = (
             f"{int(hostile.sum())} of {len(hostile)} clients are hostile "
-            f"({type(attack).__name__}); what is tested are the others"
+            f"({named or type(attack).__name__}); what is tested are the others"
         )
         remarks = (*fed.remarks, told)
         found[seed] = replace(fed, pool=pool, train=train, hostile=hostile, remarks=remarks)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from fedclust.helpers.errors import require
+
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
@@ -51,3 +53,19 @@ def traits_of(part: object) -> Traits:
         return own
     said = [one.name for one in fields(Traits) if hasattr(part, one.name)]
     return Traits(**{name: getattr(part, name) for name in said})
+
+
+def check_averages(key: str, given: str, part: object, name: str) -> None:
+    """Refuse what is done to means of models of a method that makes none.
+
+    Args:
+        key: what is asked for.
+        given: its value.
+        part: the method.
+        name: what a message calls it.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    allowed = f"mean, since {name} does not replace models by means of the participants'"
+    require(traits_of(part).averages, key, given, allowed)

@@ -436,7 +436,8 @@ class _Seeds:
                 recorder.cost(seed, t, cost)
                 if cost.notes.get("median_instead") and not self._short:
                     self._short = True
-                    rule = type(self._job.aggregation).__name__
+                    by_class = type(self._job.aggregation).__name__
+                    rule = self._job.choices.get("aggregation", by_class)
                     progress.remark(
                         f"aggregation={rule} takes the median in clusters whose participants in a "
                         "round are too few for it; median_instead in rounds.csv counts them",

@@ -117,7 +117,7 @@ class ClientDP(NoPrivacy):
         require(self.delta * num_clients < 1, "privacy.delta", self.delta, allowed)
         _check_accountant(share)
         allowed = "none, since the statistics of this model are not noised"
-        require(num_buffers == 0, "privacy", "ClientDP", allowed)
+        require(num_buffers == 0, "privacy", "client", allowed)
         self._check_members(num_models, share * num_clients)
 
     def _check_members(self, num_models: int, expected: float) -> None:
@@ -200,7 +200,7 @@ def as_drawn(rnd: Round) -> tuple[Round, bool]:
 def _check_accountant(share: float) -> None:
     """Raise `ConfigError` where epsilon needs a package that is not there."""
     there = share == 1 or importlib.util.find_spec("dp_accounting") is not None
-    require(there, "privacy", "ClientDP", f"participation=1, or {install('privacy')}")
+    require(there, "privacy", "client", f"participation=1, or {install('privacy')}")
 
 
 @lru_cache(maxsize=1024)  # seeds share their rounds

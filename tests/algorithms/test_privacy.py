@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from configs import composed
 from digits_jobs import config_of
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
@@ -251,6 +252,49 @@ def test_what_would_leak_is_refused(name: str, given: list[str], message: str) -
         build(config_of(name, *ALWAYS, *given))
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            ("algorithm=lcfl", "privacy=client", "server=adam"),
+            "privacy=client is not allowed: none, since algorithm=lcfl is not private: clients "
+            "send models and losses of the warm-up, which are compared without noise",
+        ),
+        (
+            ("algorithm=finetune", "algorithm@algorithm.base=fedem", "privacy=client"),
+            "privacy=client is not allowed: none, since algorithm@algorithm.base=fedem is not "
+            "private: clients send a model for every component without noise",
+        ),
+        (
+            ("algorithm=scaffold", "server=adam"),
+            "server=adam is not allowed: mean, since algorithm=scaffold does not replace models "
+            "by means of the participants'",
+        ),
+        (
+            ("algorithm=scaffold", "aggregation=multi_krum"),
+            "aggregation=multi_krum is not allowed: mean, since algorithm=scaffold does not "
+            "replace models by means of the participants'",
+        ),
+        (
+            ("algorithm=fedavg", "aggregation=multi_krum", "privacy=client"),
+            "aggregation=multi_krum is not allowed: mean with privacy, whose sums are of clipped "
+            "updates",
+        ),
+        (
+            ("algorithm=feroma", "task=regression"),
+            "task=regression is not allowed: algorithm=feroma reads the losses of a softmax "
+            "without weights, as task=classification has them; take another",
+        ),
+    ],
+)
+def test_a_refusal_names_what_was_typed(given: tuple[str, ...], said: str) -> None:
+    choices = dict(one.split("=") for one in given)
+    config = composed(*given, "partition.num_clients=8") | {"choices": choices}
+    with pytest.raises(ConfigError) as refused:
+        build(config)
+    assert str(refused.value) == said
+
+
 class Arriving(Static):
     """Half of the clients are drawn in round 1, all in the others."""
 
@@ -301,7 +345,7 @@ def test_the_share_that_is_checked_is_that_of_the_scenario(
 ) -> None:
     monkeypatch.setattr(privacy.importlib.util, "find_spec", lambda name: None)
     build(config_of("fedavg", *ALWAYS))
-    with pytest.raises(ConfigError, match="privacy=ClientDP is not allowed: participation=1"):
+    with pytest.raises(ConfigError, match="privacy=client is not allowed: participation=1"):
         build(config_of("fedavg", *ALWAYS, "scenario.participation=0.5"))
     with pytest.raises(ConfigError, match="at most 4, for 1 clusters share 4 participants"):
         ClientDP(min_members=5)._check_members(1, 0.5 * 8)

@@ -149,8 +149,9 @@ def test_every_method_that_averages_takes_the_servers_steps(name: str) -> None:
 
 def test_gradient_averaging_has_no_mean_of_models() -> None:
     config = config_of("ifca", "algorithm.averaging=gradient", "server=yogi", "solver.momentum=0")
-    with pytest.raises(ConfigError, match="server=yogi is not allowed: mean, since IFCA does not"):
-        build(config)
+    said = "server=yogi is not allowed: mean, since algorithm=ifca does not"
+    with pytest.raises(ConfigError, match=said):
+        build(config | {"choices": {"algorithm": "ifca", "server": "yogi"}})
 
 
 def test_the_key_makes_the_server_of_any_method() -> None:

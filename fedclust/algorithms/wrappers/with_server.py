@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedclust.core.server import ServerStep
-from fedclust.core.traits import Traits
+from fedclust.core.traits import Traits, check_averages
 from fedclust.core.types import Cost, Round
 from fedclust.core.verbs import Clients
 from fedclust.core.wrapper import Wrapper
@@ -35,9 +35,8 @@ class WithServer(Wrapper):
     server: ServerStep
 
     def __post_init__(self) -> None:
-        name, given = type(self.base).__name__, type(self.server).__name__.lower()
-        allowed = f"mean, since {name} does not replace models by means of the participants'"
-        require(super().traits.averages, "server", given, allowed)
+        given = type(self.server).__name__.lower()
+        check_averages("server", given, self.base, type(self.base).__name__)
         allowed = "mean, since the algorithm has a server of its own: algorithm.server"
         require(not super().traits.moments, "server", given, allowed)
         super().__post_init__()  # last: of two servers the line above says more

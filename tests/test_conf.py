@@ -4,12 +4,12 @@ chosen.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
+from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from hydra.utils import get_object
 from fedclust.config.about import KEYS, about
 from fedclust.config.build import build
 from fedclust.config.objects import Objects
+from fedclust.config.parts import PARTS, Part
 from fedclust.config.schema import LIKE_SOLVER, resolve
 from fedclust.config.tree import CONF
 from fedclust.engines import simulated
@@ -244,32 +245,26 @@ def test_a_comparison_of_every_method_forgets_none(experiment: str) -> None:
     assert sorted(set(node["report"]["order"]) - set(titles)) == sorted(listed)
 
 
-VERB = {
-    "algorithm": "round",
-    "cluster_method": "__call__",
-    "cluster_metric": "__call__",
-    "dataset": "load",
-    "partition": "split",
-    "scenario": "rounds",
-}
+def classes_of(part: Part) -> Iterator[type]:
+    """The public classes of a kind of part that have what its kind needs."""
+    package = import_module(part.package)
+    folder = [Path(path) for path in getattr(package, "__path__", ())]
+    modules = [f"{part.package}.{file.stem}" for at in folder for file in at.glob("[!_]*.py")]
+    for module in modules or [part.package]:
+        for name, one in vars(import_module(module)).items():
+            own = isinstance(one, type) and one.__module__ == module and not name.startswith("_")
+            if own and not getattr(one, "_is_protocol", False):
+                known = {verb for base in one.__mro__[:-1] for verb in vars(base)}
+                if known >= {*part.verbs}:
+                    yield one
 
 
-@pytest.mark.parametrize("group", sorted(VERB))
-def test_every_class_of_an_extension_folder_can_be_chosen(group: str) -> None:
-    folder = Path(__file__).parent.parent / "fedclust" / f"{group}s"
+@pytest.mark.parametrize("group", sorted(PARTS.keys() - {"model", "solver"}))
+def test_every_class_of_a_kind_of_part_can_be_chosen(group: str) -> None:
     text = "".join(file.read_text() for file in (CONF / group).rglob("*.yaml"))
-    for file in folder.glob("[!_]*.py"):
-        for node in ast.parse(file.read_text()).body:
-            if not isinstance(node, ast.ClassDef) or "Protocol" in map(ast.unparse, node.bases):
-                continue
-            if node.name.startswith("_"):  # what several of them share
-                continue
-            if VERB[group] in {
-                part.name for part in node.body if isinstance(part, ast.FunctionDef)
-            }:
-                assert f"fedclust.{group}s.{file.stem}.{node.name}" in text, (
-                    f"{file.name}: {node.name}"
-                )
+    found = [f"{one.__module__}.{one.__name__}" for one in classes_of(PARTS[group])]
+    assert len(found) > 1
+    assert [name for name in found if f"{name}\n" not in text] == []
 
 
 def test_interpolations_reach_the_algorithms() -> None:

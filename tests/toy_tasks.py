@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import torch
+import yaml
+from hydra.utils import get_object
 
 from fedclust.config.build import federate
+from fedclust.config.tree import CONF
 from fedclust.core.task import Classification, Task
 from fedclust.core.types import Dataset, Federation, Pool
 from fedclust.partitions.iid import IID
@@ -22,6 +25,11 @@ TASKS: dict[str, Task] = {
     "mae": Regression(loss_by="mae"),
     "huber": Regression(loss_by="huber", delta=0.5),
 }
+# every other task of a file below conf/task, by its defaults
+for _file in sorted((CONF / "task").glob("*.yaml")):
+    _class = get_object(yaml.safe_load(_file.read_text())["_target_"])
+    if _class not in {type(task) for task in TASKS.values()}:
+        TASKS[_file.stem] = _class()
 
 
 def dataset_for(task: Task, examples: int = 80, seed: int = 0) -> Dataset:

@@ -20,6 +20,7 @@ from fedclust.algorithms.wrappers.newcomers import Newcomers
 from fedclust.algorithms.wrappers.with_norm import columns_of, with_norm
 from fedclust.config.build import build, data_of
 from fedclust.config.fits import check_statistics
+from fedclust.config.schema import NORMS
 from fedclust.core.calls import TestCall
 from fedclust.core.own_statistics import OwnStatistics
 from fedclust.core.types import Served, Split
@@ -34,7 +35,6 @@ from fedclust.models.params import unflatten
 from fedclust.runtime.simulation import Simulation
 from fedclust.solver import Solver
 
-NORMS = ("average", "local", "fedbn", "recalibrate")
 SOLVER = Solver(lr=0.1, batch_size=12, epochs=1)
 # several models of a client in a round, mixtures, or gradients of every model
 SEVERAL = ("apfl", "ditto", "fedem", "fedrc", "stocfl", "jgl_epochs")

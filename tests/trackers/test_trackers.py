@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hydra.utils import instantiate
+from configs import names
+from hydra.utils import get_object, instantiate
 from matplotlib.image import imsave
 from omegaconf import OmegaConf
 
+from fedclust.config.parts import PARTS
+from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, DataError
 from fedclust.trackers import About, curves, in_a_line, refusing_in_a_line
 from fedclust.trackers.mlflow import MLflowTracker
@@ -329,21 +333,17 @@ def test_a_tracker_that_fails_later_is_one_line_too(about: About) -> None:
             call()
 
 
-@pytest.mark.parametrize("name", ["none", "tensorboard", "mlflow", "wandb"])
-def test_every_config_names_a_tracker_and_all_its_options(name: str, root: Path) -> None:
-    config = OmegaConf.load(root / "conf" / "tracker" / f"{name}.yaml")
-    given = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(given, dict)
-    target = {c.__name__: c for c in (NoTracker, TensorBoardTracker, MLflowTracker, WandbTracker)}[
-        str(given["_target_"]).rpartition(".")[2]
-    ]
-    options = (
-        set(target.__init__.__code__.co_varnames[1 : target.__init__.__code__.co_argcount])
-        if name != "none"
-        else set()
-    )
-    assert set(given) - {"_target_"} == options
-    assert (root / "conf" / "tracker" / f"{name}.yaml").read_text().startswith("# ")
+@pytest.mark.parametrize("name", names("tracker"))
+def test_every_config_names_a_tracker_and_all_its_options(name: str) -> None:
+    file = CONF / "tracker" / f"{name}.yaml"
+    node = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+    assert isinstance(node, dict)
+    made: Any = get_object(str(node.pop("_target_")))
+    assert set(node) == set(inspect.signature(made).parameters)
+    assert [
+        verb for verb in PARTS["tracker"].verbs if not callable(getattr(made, verb, None))
+    ] == []
+    assert file.read_text().startswith("# ")
 
 
 def test_no_tracker_is_built_from_its_config(root: Path) -> None:

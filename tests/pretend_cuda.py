@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedclust.engines.fused.cuda import kernels
+from fedclust.engines.fused import gpu
 
 CUDA = torch.device("cuda:0")
 # the host learns numbers, or how many there are
@@ -259,7 +259,7 @@ def _capturing(device: Device, graph: Graph) -> Iterator[None]:
 def pretend_cuda(free: int = 8 << 30) -> Iterator[Device]:
     """A device with `free` bytes for what happens inside."""
     with pytest.MonkeyPatch.context() as patch, Device() as device, _Factories(device.waits):
-        patch.setattr(kernels, "runs_on", lambda _: False)  # what is launched needs a device
+        patch.setattr(gpu, "runs_on", lambda _: False)  # what is launched needs a device
         patch.setenv("FEDCLUST_KERNELS", "graphs")
         patch.setattr(torch, "load", partial(_load, torch.load))
         patch.setattr(torch.cuda, "CUDAGraph", Graph)

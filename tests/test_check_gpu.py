@@ -21,7 +21,7 @@ from benchmarks.check_gpu.projection import projected
 from benchmarks.check_gpu.report import NO_GPU, Report
 from benchmarks.workloads import Training, Workload
 from fedclust.core.calls import LocalResult, Sums
-from fedclust.engines.fused import layers, plan
+from fedclust.engines.fused import gpu, layers, plan
 from fedclust.engines.fused.cuda import graphs, measured
 from fedclust.models.cnn import cnn
 from fedclust.models.mlp import mlp
@@ -142,7 +142,7 @@ def test_paths_are_left_out_and_come_back(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("FEDCLUST_KERNELS", "none")
     before = plan.pays, layers.convolving
     with without(()):
-        assert graphs.enabled(CUDA)
+        assert gpu.graphs(CUDA)
         assert set(measured.wanted(CUDA)) == {"graphs", "gather", "softmax"}
     with without(("gather", "span", "unfold")):
         assert list(measured.wanted(CUDA)) == ["graphs", "softmax"]
@@ -150,9 +150,9 @@ def test_paths_are_left_out_and_come_back(monkeypatch: pytest.MonkeyPatch) -> No
         assert not plan.pays(count, 1000 * count, None, 784, 10).any()
         assert layers.convolving(None, CUDA, None) == "row by row"  # type: ignore[arg-type]
     with without(measured.PATHS):
-        assert not graphs.enabled(CUDA)
+        assert not gpu.graphs(CUDA)
         assert not measured.wanted(CUDA)
-    assert not graphs.enabled(CUDA)
+    assert not gpu.graphs(CUDA)
     assert before == (plan.pays, layers.convolving)
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from fedclust.core.verbs import Engine
-from fedclust.engines.fused import FusedEngine, layers, plan
-from fedclust.engines.fused.cuda import measured, regression
+from fedclust.engines.fused import FusedEngine, gpu, layers, plan
+from fedclust.engines.fused.cuda import measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def taken(fused: Engine) -> set[str]:
     found = {
         "graphs": any(graphs),
         "gather": fused.pool.gather is not None,
-        "softmax": device.type == "cuda" and regression.computes(network, device, frozenset()),
+        "softmax": device.type == "cuda" and gpu.trains_in_one_launch(network, device, frozenset()),
         "span": any(chunk.span is not None for chunk in chunks),
         "unfold": device.type == "cuda" and any(isinstance(x, nn.Conv2d) for x in network.layers),
     }

@@ -18,7 +18,7 @@ from benchmarks.check_gpu import ROOT
 from benchmarks.check_gpu.paths import Said, without
 from benchmarks.machine import SIDE, TRIAD_BYTES, torch_product, triad
 from benchmarks.measure import seconds_of
-from fedclust.engines.fused.cuda import kernels
+from fedclust.engines.fused import gpu
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -31,11 +31,11 @@ def prepare() -> None:
 
 def kernel(name: str, device: torch.device, tell: Tell) -> None:
     """Compile a kernel, and compare it with PyTorch's operations as every process does."""
-    if not kernels.runs_on(device):
+    if not gpu.runs_on(device):
         tell({"way": name, "note": "no Triton for this device"})
         return
     began = time.perf_counter()
-    there = kernels.kernel(name, device) is not None
+    there = gpu.kernel(name, device) is not None
     tell({"way": name, "right": there, "compiled": time.perf_counter() - began})
 
 

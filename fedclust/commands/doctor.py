@@ -176,7 +176,7 @@ def _rate(device: object) -> float:
 def _compiled(missing: list[str]) -> Rows:
     import torch
 
-    from fedclust.engines.fused.cuda import kernels
+    from fedclust.engines.fused import gpu
     from fedclust.engines.fused.native import compiled
 
     compiler, folder = compiled.means()
@@ -190,7 +190,7 @@ def _compiled(missing: list[str]) -> Rows:
         missing.append("compiled code: the C compiler is there, but does not compile it")
     yield "kept in", str(folder)
     if torch.cuda.is_available():
-        triton = kernels.version(torch.device("cuda:0"))
+        triton = gpu.version(torch.device("cuda:0"))
         yield "triton", triton or "not used; PyTorch's own operations are"
         if triton is None:
             missing.append("kernels for this GPU: make check-gpu turns on those that are faster")

@@ -11,8 +11,7 @@ from torch import nn
 from fedclust.core.pool import Pool
 from fedclust.core.verbs import Engine
 from fedclust.engines.adopted import adopted
-from fedclust.engines.fused import FusedEngine
-from fedclust.engines.fused.cuda import kernels, measured
+from fedclust.engines.fused import FusedEngine, gpu
 from fedclust.engines.fused.native import compiled, gather
 from fedclust.engines.fused.network import obstacle
 from fedclust.engines.loop import LoopEngine
@@ -79,12 +78,11 @@ def describe(engine: str, device: torch.device) -> dict[str, Any]:
     """What computes on a device: the engine's name, whether C is compiled, Triton's version where
     its kernels are used, and the fast paths of a GPU that are on.
     """
-    on = measured.wanted(device) if device.type == "cuda" else ()
     return {
         "engine": engine,
         "compiled": compiled.available(),
-        "triton": kernels.version(device),
-        "kernels": ",".join(path for path in measured.PATHS if path in on) or None,
+        "triton": gpu.version(device),
+        "kernels": ",".join(gpu.paths(device) if device.type == "cuda" else ()) or None,
     }
 
 
@@ -131,7 +129,7 @@ def _prepared(pool: Pool) -> Pool:
     part = None if pool.view is None else pool.view.fixed(pool.x)
     if part is not None:
         pool = replace(pool, x=part.contiguous(), view=None)
-    found = kernels.kernel("gather", pool.x.device)
+    found = gpu.kernel("gather", pool.x.device)
     if found is not None:
         return replace(pool, gather=found.rows_into)
     stored = pool.x.is_cpu and pool.x.is_contiguous()

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from fedclust.core.calls import LocalResult, Shards, TrainCall
 from fedclust.core.types import Pool
-from fedclust.engines.fused import FusedEngine, products
-from fedclust.engines.fused.cuda import gather, kernels, regression
+from fedclust.engines.fused import FusedEngine, gpu, products
+from fedclust.engines.fused.cuda import gather
 from fedclust.engines.fused.cuda import softmax as launched_softmax
 from fedclust.engines.fused.native import perceptron
 from fedclust.engines.fused.network import Network
@@ -48,10 +48,10 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(module, function, call)
 
-    monkeypatch.setattr(kernels, "runs_on", lambda _: True)
+    monkeypatch.setattr(gpu, "runs_on", lambda _: True)
     monkeypatch.setenv("FEDCLUST_KERNELS", "all")
-    assert kernels.kernel("gather", CPU) is gather
-    assert kernels.kernel("softmax", CPU) is launched_softmax
+    assert gpu.kernel("gather", CPU) is gather
+    assert gpu.kernel("softmax", CPU) is launched_softmax
     counted(gather, "rows_into")
     counted(launched_softmax, "train")
     return counts
@@ -131,7 +131,7 @@ def both(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedclust.engines.fused.plan.pays", where)
         by_kernel = train()
-        patch.setattr(kernels, "runs_on", lambda _: False)
+        patch.setattr(gpu, "runs_on", lambda _: False)
         plain(patch)
         return by_kernel, train()
 
@@ -270,4 +270,4 @@ def test_models_with_too_many_classes_are_left_to_pytorch() -> None:
         (mlp((5,), 129, hidden=[]), False),
         (shipped("mlp"), False),
     ):
-        assert regression.computes(Network.of(model), CPU, frozenset()) == taken
+        assert gpu.trains_in_one_launch(Network.of(model), CPU, frozenset()) == taken

@@ -27,8 +27,7 @@ from test_regression import WHERE
 from torch import Tensor
 
 from fedclust.core.calls import GradCall, LocalResult, LossCall, Shards, TestCall, TrainCall
-from fedclust.engines.fused import FusedEngine, layers
-from fedclust.engines.fused.cuda import kernels
+from fedclust.engines.fused import FusedEngine, gpu, layers
 from fedclust.engines.fused.cuda.graphs import _agree
 from fedclust.engines.fused.native import perceptron, softmax
 from fedclust.solver import Solver
@@ -264,9 +263,9 @@ def test_regression_is_one_launch(solver: str, given: tuple[str, ...], where: st
     launches: list[str] = []
     with pretend_cuda() as device, pytest.MonkeyPatch.context() as patch:
         kernel = SimpleNamespace(train=train)
-        patch.setattr(kernels, "runs_on", lambda device: device.type == "cuda")
+        patch.setattr(gpu, "runs_on", lambda device: device.type == "cuda")
         patch.setattr(
-            kernels,
+            gpu,
             "kernel",
             lambda name, on: kernel if (name, on) == ("softmax", CUDA) else None,
         )

@@ -21,7 +21,7 @@ import torch
 from engine_toys import toy_pool
 
 from fedclust.engines import choose
-from fedclust.engines.fused.cuda import kernels
+from fedclust.engines.fused import gpu
 
 TRITON = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux only")
 HERE = Path(__file__).parent
@@ -171,10 +171,10 @@ def test_regression_is_assembled(
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Kernels may run on the CPU, and none was tried yet."""
     monkeypatch.setenv("FEDCLUST_KERNELS", "all")
-    monkeypatch.setattr(kernels, "runs_on", lambda _: True)
-    kernels._tried.cache_clear()
+    monkeypatch.setattr(gpu, "runs_on", lambda _: True)
+    gpu._tried.cache_clear()
     yield
-    kernels._tried.cache_clear()
+    gpu._tried.cache_clear()
 
 
 @pytest.mark.usefixtures("fresh")
@@ -192,7 +192,7 @@ def test_a_kernel_that_fails_is_not_used(
             raise ModuleNotFoundError("No module named 'triton'")
         return SimpleNamespace(agrees=agrees)
 
-    monkeypatch.setattr(kernels, "import_module", found)
+    monkeypatch.setattr(gpu, "import_module", found)
     pool, index = toy_pool((1, 4, 4)), torch.tensor([3, 5])
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -205,21 +205,21 @@ def test_a_kernel_that_fails_is_not_used(
 
 @pytest.fixture(autouse=True)
 def _asked_again() -> Iterator[None]:
-    kernels._can_be_launched.cache_clear()
+    gpu._can_be_launched.cache_clear()
     yield
-    kernels._can_be_launched.cache_clear()
+    gpu._can_be_launched.cache_clear()
 
 
 def test_where_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDCLUST_KERNELS", "gather")
-    assert not kernels.runs_on(CPU)
+    assert not gpu.runs_on(CPU)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(kernels, "find_spec", lambda _: True)
-    assert kernels.runs_on(torch.device("cuda:1"))
-    assert not kernels.runs_on(CPU)
+    monkeypatch.setattr(gpu, "find_spec", lambda _: True)
+    assert gpu.runs_on(torch.device("cuda:1"))
+    assert not gpu.runs_on(CPU)
     monkeypatch.setenv("FEDCLUST_KERNELS", "none")
-    assert not kernels.runs_on(torch.device("cuda:1"))
+    assert not gpu.runs_on(torch.device("cuda:1"))
 
 
 @pytest.mark.parametrize("missing", ["Triton", "a GPU", "a GPU of this maker"])
@@ -227,8 +227,8 @@ def test_where_they_do_not(monkeypatch: pytest.MonkeyPatch, missing: str) -> Non
     monkeypatch.setenv("FEDCLUST_KERNELS", "all")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: missing != "a GPU")
     monkeypatch.setattr(torch.version, "cuda", None if missing == "a GPU of this maker" else "13.0")
-    monkeypatch.setattr(kernels, "find_spec", lambda _: None if missing == "Triton" else True)
-    assert not kernels.runs_on(torch.device("cuda:0"))
+    monkeypatch.setattr(gpu, "find_spec", lambda _: None if missing == "Triton" else True)
+    assert not gpu.runs_on(torch.device("cuda:0"))
 
 
 @pytest.mark.full

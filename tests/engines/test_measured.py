@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from fedclust.engines import choose, describe
-from fedclust.engines.fused.cuda import graphs, kernels, measured
+from fedclust.engines.fused import gpu
+from fedclust.engines.fused.cuda import measured
 from fedclust.helpers.errors import ConfigError
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
@@ -27,12 +31,12 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_a_path_is_on_where_it_was_measured(card: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not measured.wanted(CUDA)
-    assert not graphs.enabled(CUDA)
-    assert not kernels.runs_on(CUDA)
+    assert not gpu.graphs(CUDA)
+    assert not gpu.runs_on(CUDA)
     measured.keep(CUDA, {"graphs": "right and faster", "gather": "right and slower"})
     measured.keep(CUDA, {"softmax": "right and faster", "span": "right and faster"})
     assert list(measured.wanted(CUDA)) == ["graphs", "softmax"]
-    assert graphs.enabled(CUDA)
+    assert gpu.graphs(CUDA)
     assert not measured.wanted(CPU)
     measured.keep(CUDA, {"graphs": "wrong"})
     assert list(measured.wanted(CUDA)) == ["softmax"]
@@ -81,3 +85,31 @@ def test_the_environment_says_otherwise(
 ) -> None:
     monkeypatch.setenv("FEDCLUST_KERNELS", given)
     assert list(measured.wanted(CUDA)) == on
+
+
+@pytest.mark.full
+def test_training_on_a_cpu_imports_nothing_that_is_for_gpus() -> None:
+    code = """
+import sys
+from engine_toys import SOLVERS, ragged_shards, starts, toy_pool
+import fedclust
+from fedclust.core.calls import TrainCall
+from fedclust.engines import describe, make_engine
+from fedclust.models.mlp import mlp
+import torch
+for hidden in ([], [5]):
+    engine = make_engine("auto", mlp((1, 4, 4), 10, hidden=hidden), toy_pool((1, 4, 4)))
+    shards, solver = ragged_shards((3, 7)), SOLVERS["sgd"]
+    engine.answer(TrainCall(starts(engine, 2), torch.arange(2), shards, solver, solver.lr))
+describe("fused", torch.device("cpu"))
+print([name for name in sys.modules if name.startswith(("triton", "fedclust.engines.fused.cuda"))])
+"""
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.splitlines()[-1] == "[]"

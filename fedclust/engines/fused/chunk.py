@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from fedclust.core.calls import TrainCall
 from fedclust.core.pool import Pool
-from fedclust.engines.fused.cuda import graphs, regression
-from fedclust.engines.fused.cuda.graphs import Graphs
+from fedclust.engines.fused import gpu
 from fedclust.engines.fused.heads import head_of
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.network import Network
@@ -22,6 +21,9 @@ from fedclust.engines.fused.span import Span
 from fedclust.engines.fused.training import Batches, anchor_of, descend, first_of
 from fedclust.engines.schedule import Schedule
 from fedclust.helpers.meter import meter
+
+if TYPE_CHECKING:
+    from fedclust.engines.fused.cuda.graphs import Graphs
 
 T = TypeVar("T")
 
@@ -113,8 +115,8 @@ class Chunk:
         return cls(
             StackedModels(network, rows, device, rule.products, rule, still),
             rule,
-            one_launch=rule.linear and regression.computes(network, device, still),
-            graphs=Graphs() if network.softmax and graphs.enabled(device) else None,
+            one_launch=rule.linear and gpu.trains_in_one_launch(network, device, still),
+            graphs=gpu.graphs(device) if network.softmax else None,
         )
 
     def load(self, task: Task) -> None:
@@ -159,6 +161,8 @@ class Chunk:
 
     def all_in_one_launch(self, batches: Batches) -> Tensor:
         """Every step at once; see `train`."""
+        from fedclust.engines.fused.cuda import regression
+
         weights, layer = self.models.parameters.weights, self.models.network.first_dense
         weight, bias = weights[f"{layer}.weight"], weights.get(f"{layer}.bias")
         return regression.train_softmax(weight, bias, self.rule, self.span, batches)

@@ -30,10 +30,8 @@ from fedclust.core.pool import Pool
 from fedclust.engines.adopted import adopted
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.base import Computing
-from fedclust.engines.fused import aligning
+from fedclust.engines.fused import aligning, gpu
 from fedclust.engines.fused.chunk import Chunk, RoomCache, Task, train
-from fedclust.engines.fused.cuda import regression
-from fedclust.engines.fused.cuda.graphs import enabled
 from fedclust.engines.fused.heads import head_of
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.native import adding, softmax
@@ -103,7 +101,7 @@ class FusedEngine(Computing[Runnable]):
         self._tested = TestedExamples(pool)
         device = self.pool.x.device
         # a graph is bound to the memory it was made for, so that is kept from call to call
-        self._kept = {path: self._chunks(_KEPT) for path in Path if enabled(device)}
+        self._kept = {path: self._chunks(_KEPT) for path in Path if gpu.graphs(device)}
 
     @staticmethod
     def obstacle(model: Runnable, device: str = "cpu") -> str:
@@ -224,7 +222,7 @@ class FusedEngine(Computing[Runnable]):
         elif (
             not call.each_step
             and plan.rule.linear
-            and regression.computes(self.network, device, plan.frozen)
+            and gpu.trains_in_one_launch(self.network, device, plan.frozen)
         ):
             # looks at a row's examples where they lie, not at batches
             width, floats, waste = count, self._rows.data_floats, WASTE_OF_ONE_CALL

@@ -19,7 +19,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fedclust.engines.fused.cuda.measured import wanted
 from fedclust.engines.fused.training import Batches
 
 _LOG = logging.getLogger(__name__)
@@ -132,8 +131,3 @@ def _agree(found: Tensor, expected: Tensor, start: Tensor) -> bool:
     pairs = (found - expected, expected - start, expected)
     off, way, size = (torch.linalg.vector_norm(x, dim=1) for x in pairs)
     return bool((off <= 0.05 * way + 1e-5 * size + 1e-9).all())
-
-
-def enabled(device: torch.device) -> bool:
-    """Whether graphs are used on a device."""
-    return device.type == "cuda" and "graphs" in wanted(device)

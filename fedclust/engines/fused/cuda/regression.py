@@ -5,22 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedclust.engines.fused.cuda import kernels
-from fedclust.engines.fused.network import Network
+from fedclust.engines.fused import gpu
 from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
 from fedclust.engines.fused.span import Span
 from fedclust.engines.fused.training import Batches
 from fedclust.engines.fused.weights import Weight
-
-_MOST_CLASSES = 128  # beside which a batch and some features leave registers free
-
-
-def computes(network: Network, device: torch.device, frozen: frozenset[str]) -> bool:
-    """Whether a model is softmax regression that moves as a whole, and the kernel can be launched
-    on a device.
-    """
-    small = network.is_regression and network.shapes[-1][0] <= _MOST_CLASSES
-    return small and not frozen and kernels.kernel("softmax", device) is not None
 
 
 def train_softmax(
@@ -30,7 +19,7 @@ def train_softmax(
     example; parameters and momenta are moved.
 
     Args:
-        layer, bias: parameters of R models that it `computes`.
+        layer, bias: parameters of R models that `gpu.trains_in_one_launch`.
         rule: what moves them.
         span: the layer in the span of the examples, if it is trained there.
         batches: with data: the examples of every row, or their products with `span`.
@@ -38,7 +27,7 @@ def train_softmax(
     assert isinstance(rule, Descent | HeavyBall)
     data = batches.data
     assert data is not None
-    launched = kernels.kernel("softmax", data.device)
+    launched = gpu.kernel("softmax", data.device)
     assert launched is not None
     weight = layer if span is None else span.coefficients
     outputs, factors = ([], torch.empty(0)) if span is None else span.origins()

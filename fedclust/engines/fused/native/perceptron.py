@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedclust.core.calls import TrainCall
 from fedclust.core.pool import Pool
-from fedclust.engines.fused.cuda import kernels
+from fedclust.engines.fused import gpu
 from fedclust.engines.fused.native.compiled import library
 from fedclust.engines.fused.native.moments import Law, law_of, rates_of, started
 from fedclust.engines.fused.native.rows import Examples, Rows, address, as_stored, train_rows
@@ -60,7 +60,7 @@ def trains(network: Network, pool: Pool, frozen: frozenset[str]) -> bool:
     and code that trains it is there. One without a hidden layer is softmax regression, for which
     there is other code.
     """
-    there = as_stored(pool) and not kernels.runs_on(pool.x.device)
+    there = as_stored(pool) and not gpu.runs_on(pool.x.device)
     return not frozen and bool(_layers(network)) and there and compiled() is not None
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedclust.core.calls import TestCall, TestResult, TrainCall
 from fedclust.core.pool import Pool
-from fedclust.engines.fused.cuda import kernels
+from fedclust.engines.fused import gpu
 from fedclust.engines.fused.native.compiled import library
 from fedclust.engines.fused.native.moments import Law, law_of, rates_of, started
 from fedclust.engines.fused.native.rows import (
@@ -75,7 +75,7 @@ def trains(network: Network, pool: Pool, frozen: frozenset[str]) -> bool:
     """Whether a model is a single dense layer, all of which moves, on a CPU's examples as they are
     stored, and code that trains it by its loss is there.
     """
-    return not frozen and _reads(network, pool) and not kernels.runs_on(pool.x.device)
+    return not frozen and _reads(network, pool) and not gpu.runs_on(pool.x.device)
 
 
 def scores(network: Network, pool: Pool, products: Products) -> bool:

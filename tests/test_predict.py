@@ -286,4 +286,4 @@ def test_the_recipe_of_the_page_counts_what_the_job_counted(
     exec(recipe, found)
     last = fedclust.load("out").clients.query("round == 1 and client == 4")
     assert int(found["right"]) == int(last["correct"].iloc[0])
-    assert Path("client7.pt").is_file()
+    assert Path("client7.pth").is_file()

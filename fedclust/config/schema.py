@@ -273,7 +273,7 @@ class RunConfig:
     weights: str | None = key(
         None,
         "setting",
-        "file with a state dict that models begin with, .pth or .safetensors; null: as drawn",
+        "file with a state dict that models begin with, PyTorch's or safetensors'; null: as drawn",
         unhashed=None,
     )
     lora: Any = key(

@@ -48,7 +48,7 @@ def file_digest(key: str, file: str) -> str:
     Raises:
         ConfigError: there is none, or its name has another digest, as in resnet18-f37072fd.pth.
     """
-    allowed = "a file with a state dict, .pth or .safetensors, and there is none"
+    allowed = "a file with a state dict, PyTorch's or safetensors', and there is none"
     require(Path(file).is_file(), key, file, allowed)
     with Path(file).open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()

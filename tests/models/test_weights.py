@@ -151,8 +151,10 @@ def test_what_does_not_fit_is_one_line(tmp_path: Path) -> None:
     Path(file).write_text("hello")
     with pytest.raises(ConfigError, match="it is no file of PyTorch's, or holds more than tensors"):
         beginning(network, file)
-    with pytest.raises(ConfigError, match=r"weights=no\.pth is not allowed: a file with a"):
-        beginning(network, "no.pth")
+    with pytest.raises(
+        ConfigError, match=r"weights=no\.pt is not allowed: a file with a state dict, PyTorch's or"
+    ):
+        beginning(network, "no.pt")
     with pytest.raises(ConfigError, match="without an L2 penalty"):
         beginning(lambda: tf_cifar((3, 24, 24), 3, channels=[], hidden=[4], l2=0.1), None, ["1"])
 

@@ -32,7 +32,7 @@ from fedclust.config.objects import Objects
 from fedclust.config.parts import PARTS, SHARED, is_null
 from fedclust.config.schema import check_keys, objective_of, seed_list
 from fedclust.config.scores import measures
-from fedclust.config.tree import CONF
+from fedclust.config.tree import CONF, choices_with
 from fedclust.config.versions import versions
 from fedclust.core import federation
 from fedclust.core.attack import Attack, under_attack
@@ -46,7 +46,7 @@ from fedclust.engines import make_engine
 from fedclust.engines.sharded import sharded
 from fedclust.helpers.cgroups import cpus
 from fedclust.helpers.distributed import here
-from fedclust.helpers.errors import require
+from fedclust.helpers.errors import ConfigError, require
 from fedclust.helpers.files import read_text
 from fedclust.metrics import FORMS, OURS, document, meaning
 from fedclust.metrics.after_change import changed_names
@@ -154,8 +154,30 @@ def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Obj
     for group in ("solver", *beside):
         objects.check(config[group], group)
     check_common(config["common"], objects)
+    _check_auto(config, objects)
     objects.check(config["algorithm"], "algorithm")
     return objects
+
+
+def _check_auto(config: Mapping[str, Any], objects: Objects) -> None:
+    """Refuse num_clusters=auto of a method that needs a number, and name those that find it."""
+    node: Any = config["algorithm"]
+    by_place = {str(key): str(one) for key, one in (config.get("choices") or {}).items()}
+    place, name = "algorithm", choice(config, "algorithm")
+    while isinstance(node, Mapping) and "_target_" in node:
+        auto = config["num_clusters"] == node.get("num_clusters") == "auto"
+        if auto and (wanted := objects.misfit("auto", node["_target_"], ["num_clusters"])):
+            grouping = re.compile("cluster_method")  # which finds it
+            number = re.compile(r"^num_clusters: \$", re.MULTILINE)
+            takes_number = choices_with("algorithm", number, objects.user_dir)
+            found = choices_with("algorithm", grouping, objects.user_dir)
+            finders = ", ".join(one for one in found if one not in takes_number)
+            raise ConfigError(
+                f"num_clusters=auto is not allowed: {name} takes {wanted}; "
+                f"methods that find the number are {finders}"
+            )
+        node, place = node.get("base"), f"{place}.base"
+        name = by_place.get(f"algorithm@{place}", name)
 
 
 def check_common(common: Mapping[str, Any], objects: Objects) -> None:

@@ -6,6 +6,7 @@ for search spaces, of which the user's comes first.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from fedclust.helpers.errors import printable
@@ -49,6 +50,11 @@ def choices(group: str, own: Path | None = None) -> dict[str, Path]:
             if name == printable(name):
                 files.setdefault(name, file)
     return dict(sorted(files.items()))
+
+
+def choices_with(group: str, text: re.Pattern[str], own: Path | None = None) -> list[str]:
+    """The choices of a group whose file says something somewhere."""
+    return [name for name, file in choices(group, own).items() if text.search(read_text(file))]
 
 
 def describe(file: Path) -> str:

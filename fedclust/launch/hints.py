@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -11,8 +12,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from fedclust.config.schema import SCHEMA, allowed
-from fedclust.config.tree import groups
-from fedclust.helpers.errors import closest, did_you_mean, pasted, typed
+from fedclust.config.tree import choices_with, groups
+from fedclust.helpers.errors import closest, did_you_mean, pasted, some_of, typed
 from fedclust.helpers.extras import install
 from fedclust.launch.arguments import user_dir, without_user_dir
 from fedclust.launch.compose import compose_or_none, names_of, node_at
@@ -164,7 +165,19 @@ def _keys_but(key: str, arguments: Sequence[str]) -> list[str]:
 
 def _meant_key(key: str, arguments: Sequence[str]) -> str:
     """Which key may have been meant."""
-    return _meant_among(_keys_but(key, arguments), key)
+    there = _keys_but(key, arguments)
+    return _takers(key, there, user_dir(arguments)) or _meant_among(there, key)
+
+
+def _takers(key: str, there: Sequence[str], own: Path | None) -> str:
+    """Which choices of a group have an option that the one chosen lacks, "" where none has."""
+    group, _, option = key.partition(".")
+    inside = [one for one in there if one.startswith(f"{group}.") and one.endswith(f".{option}")]
+    if not option.isidentifier() or inside or group not in groups(own):
+        return ""
+    found = choices_with(group, re.compile(rf"^{option}:", re.MULTILINE), own)
+    verb = "takes" if len(found) == 1 else "take"
+    return f"{some_of([f'{group}={one}' for one in found], 4)} {verb} it" if found else ""
 
 
 def _meant_among(there: Sequence[str], key: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,10 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from configs import composed
 from digits_jobs import config_of, job_of
 from torch import Tensor
 
 from fedclust.algorithms.wrappers.finetune import FineTune
+from fedclust.config.build import check_method
 from fedclust.core.types import ClientModels, Cost, Served
 from fedclust.core.verbs import Method
 from fedclust.engines import sums
@@ -230,3 +233,33 @@ def test_a_disk_too_small_for_the_checkpoints_is_told(
     said = short_of_disk(job_of("local"), tmp_path, 0)
     assert said.startswith("the checkpoints of this job take 122 ") == told
     assert short_of_disk(job_of("fedavg"), tmp_path, 0) == ""
+
+
+FINDERS = "diffnorm, fedclust, flhc, flux, gradcos, hcfl, kmeans_models, lcfed, lcfl, ocfl, pacfl"
+
+
+@pytest.mark.parametrize(
+    ("choices", "name"),
+    [
+        ({"algorithm": "ifca"}, "ifca"),
+        ({"algorithm": "finetune", "algorithm@algorithm.base": "ifca"}, "ifca"),
+        ({"algorithm": "cfl_gp"}, "cfl_gp"),
+    ],
+)
+def test_auto_is_refused_with_who_takes_it(choices: dict[str, str], name: str) -> None:
+    given = [f"{key}={one}" for key, one in choices.items()]
+    config = composed(*given, "num_clusters=auto") | {"choices": choices}
+    with pytest.raises(ConfigError) as refused:
+        check_method(config)
+    assert str(refused.value) == (
+        f"num_clusters=auto is not allowed: {name} takes an integer in [1, 1,000,000,000]; "
+        f"methods that find the number are {FINDERS}"
+    )
+
+
+@pytest.mark.parametrize("name", FINDERS.split(", "))
+def test_those_that_are_named_take_auto(name: str) -> None:
+    config = composed(f"algorithm={name}", "num_clusters=auto")
+    check_method(config)
+    said = json.dumps(config["algorithm"])
+    assert '"num_clusters": "auto"' in said or "Hdbscan" in said  # which never takes a number

@@ -21,6 +21,12 @@ BAD = [
     (["rounds=ten"], "rounds=ten is not allowed: a whole number in [1, 1,000,000,000]"),
     (["rounds="], "rounds='' is not allowed: a whole number in [1, 1,000,000,000]"),
     (["progress=maybe"], "progress=maybe is not allowed: true or false"),
+    (["privacy.noise=1"], "there is no key privacy.noise; privacy=client takes it"),
+    (
+        ["attack.share=0.2"],
+        "there is no key attack.share; attack=alie, attack=ipm, attack=label_flip, "
+        "attack=min_max and 2 more take it",
+    ),
     (["num_cluster=4"], "there is no key num_cluster; did you mean num_clusters?"),
     (["name=größe"], "name=größe cannot be read: write 'name=\"größe\"'"),
     (["tags.é=1"], "tags.é=1 cannot be read: a key has letters from a to z, digits"),

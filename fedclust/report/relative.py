@@ -148,17 +148,18 @@ def explained(results: Relative) -> str:
     others = [s for s, k in zip(results.settings, results.knowing, strict=True) if k not in _ORACLE]
     with_defaults = ", with default settings," if _ORACLE[1] in results.knowing else ""
     without = (
-        f" In {' and '.join(others)} there is no oracle; the scores are divided by FedAvg's, which "
-        "is the oracle of a single group."
+        f" {' and '.join(others)} {'has' if len(others) == 1 else 'have'} no oracle; there, scores "
+        "are divided by FedAvg's, which equals an oracle with a single group."
         if others
         else ""
     )
     return (
-        f"Score over the oracle's{with_defaults} in the same federation and seeds, in percent: 100 "
-        "is as good as "
+        f"Score divided by the oracle's{with_defaults} in the same federation and seeds, in "
+        "percent: 100 is as good as "
         f"FedAvg inside the true groups.{without} {BELOW}: below FedAvg, one model for all. "
-        "Methods by their mean over the federations; those that did not run in all of them last."
-        + (f" {LACKS}: seeds that others have are missing." if results.lacks.any() else "")
+        "Methods are ordered by their mean over the federations; those that did not run in all of "
+        "them come last."
+        + (f" {LACKS}: some seeds that others have are missing." if results.lacks.any() else "")
     )
 
 

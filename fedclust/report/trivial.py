@@ -15,7 +15,8 @@ from fedclust.report.spec import Spec
 
 NAME = "no inputs"
 MEANING = (
-    "No inputs: a guess by what each client's own training targets are on average or most often"
+    "No inputs: a constant guess for each client, its most frequent training class or the mean of "
+    "its training targets"
 )
 _NAMED = 6  # methods
 

@@ -65,8 +65,8 @@ def page(found: Results, reading: str = "") -> str:
     """
     head = [
         "# The benchmark",
-        "Made by `make leaderboard` from the files of the runs; not written by hand"
-        + (", but for what it says in plain words." if reading else "."),
+        "`make leaderboard` generates this page from the files of the runs"
+        + ("; only the section *In plain words* is written by hand." if reading else "."),
     ]
     tail = ["## How to run it", *_how(found)]
     if not found.complete:
@@ -87,7 +87,7 @@ def page(found: Results, reading: str = "") -> str:
 
 
 def _glance(shares: Relative) -> list[str]:
-    copies = "Near copies have one row, as in the leaderboard."
+    copies = "Methods that are near copies of each other have one row, as in the leaderboard."
     return ["![at a glance](benchmark/at_a_glance.png)", f"{explained(shares)} {copies}"]
 
 
@@ -117,8 +117,8 @@ def data_page(found: Results, pictures: Path) -> str:
             draw("at_a_glance", diagrams.at_a_glance(shares))
         parts = [
             "# The benchmark's data",
-            "Made with [the benchmark's page](../benchmark.md) from the same runs. `scores.csv` "
-            "beside it has every seed.",
+            "This page is generated together with [the benchmark's page](../benchmark.md), from "
+            "the same runs. `scores.csv` in the same folder has every seed.",
             *_about(found),
             *_tuned(found),
             "## Accuracy of every method under every shift",
@@ -165,17 +165,18 @@ def _what_ran(found: Results) -> list[str]:
     lines = [
         f"Size: `scale={found.scale}`; {counted(len(complete), 'federation')}, "
         f"{len({arm.name for arm in found.counted})} methods, {len(config['seeds'])} seeds, "
-        f"{rounds} rounds; test accuracy in the last round. "
+        f"{rounds} rounds. The score is the test accuracy in the last round. "
         + (
             "Every method has the settings that its search found."
             if found.searches
-            else "Every method has its default settings and the same local solver; how many local "
-            "steps it takes with it is a column of the leaderboard. Nothing is tuned on these runs."
+            else "Every method has its default settings and the same local solver. Methods differ "
+            "in their number of local steps, which is a column of the leaderboard. Nothing was "
+            "tuned on these runs."
         )
-        + f" {len(_told(found))} methods ask for the number of clusters and are told the true one "
-        "([which](benchmark/data.md)).",
-        f"{hours:.1f} hours of computing, without searches and tuned runs, on a machine that did "
-        f"other work too ({used}; commit {commits}).",
+        + f" {len(_told(found))} methods need the number of clusters; they get the true number "
+        "([list](benchmark/data.md)).",
+        f"The runs took {hours:.1f} hours of computing, without searches and tuned runs, on a "
+        f"machine that did other work too ({used}; commit {commits}).",
     ]
     if left := _left(found):
         lines.append(left)
@@ -189,14 +190,15 @@ def _about(found: Results) -> list[str]:
     lines = ["\n".join(f"- **{one.title}**: {one.about}" for one in found.complete)]
     if told := _told(found):
         lines.append(
-            f"{', '.join(told)} ask for the number of clusters and are told the true one; the "
-            "oracle is told the groups. The others find a number or need none."
+            f"These methods need the number of clusters and get the true number: {', '.join(told)}."
+            " The oracle gets the true groups. All other methods find a number or need none."
         )
     if weighted := _weighted(found):
         lines.append(
-            f"{', '.join(weighted)} weight a client's model by its number of examples, as their "
-            "papers or codes do; the others, FedAvg and the oracle too, take plain means. Where "
-            "sizes differ (quantity, dirichlet), that is a difference of its own."
+            "These methods weight a client's model by its number of examples, as in their papers "
+            f"or code: {', '.join(weighted)}. All others, including FedAvg and the oracle, take "
+            "plain means. If clients have different sizes (quantity, dirichlet), this is a difference "
+            "between methods in itself."
         )
     return lines
 
@@ -225,8 +227,8 @@ def _so_far(found: Results) -> list[str]:
                 rows.append([one.title, name, _accuracy(one, name), said])
     return [
         f"Size: `scale={found.scale}`. No federation has every method yet, so there is no "
-        "leaderboard: places change with the others. " + _left(found),
-        "## Jobs that are done",
+        "leaderboard yet. " + _left(found),
+        "## Finished jobs",
         "Accuracy in percent, mean ± standard deviation over seeds, and the purity of the "
         "clusters, both in the last round. Every method has its default settings.",
         table(["shift", "method", "accuracy", "purity"], rows, 2),
@@ -276,18 +278,21 @@ def _leaderboard(found: Results) -> list[str]:
     head += ["elsewhere"] if others else []
     head += ["worst federation", *_COSTS.values()]
     notes = [
-        "Points of accuracy above FedAvg in the same seed: the interquartile mean over the seeds "
-        "of a federation, then the mean over federations, with a bootstrap interval over seeds. "
-        f"Groups help where the oracle, which is told them, leads FedAvg by more than {MARGIN:g} "
-        f"points: {_titles(helped) or 'in no federation'}. Worst federation: the lowest mean over "
-        "seeds.",
-        "Methods on one line are near copies here: in the same seed they, or pairs that link them, "
-        f"are less than {ALIKE:g} points apart in the mean over federations. The first is shown.",
-        "Sent, local steps, seconds: of a whole run, over FedAvg's in the same federation, "
-        "geometric mean. Bytes and steps are exact; the seconds were taken beside other work and "
-        "say little. FedAvg itself: " + _absolute(found.complete) + ".",
-        "Intervals are over seeds of these federations; what a method does in another one they do "
-        "not tell. [Every method under every shift](benchmark/data.md) is on a page of its own.",
+        "*Where groups help* and *elsewhere*: points of accuracy above FedAvg in the same seed. "
+        "They are first combined over the seeds of a federation by the interquartile mean, then "
+        "averaged over federations. The interval is a bootstrap over seeds. Groups help in the "
+        f"federations in which the oracle leads FedAvg by more than {MARGIN:g} points: "
+        f"{_titles(helped) or 'in no federation'}. *Worst federation*: the lowest mean over seeds.",
+        "Methods in one row are near copies in these runs. In the same seed, they are less than "
+        f"{ALIKE:g} points apart in the mean over federations, directly or through other methods "
+        "of the row. The numbers are those of the first one.",
+        "*Sent*, *local steps* and *seconds* are those of a whole run, divided by FedAvg's in the "
+        "same federation; the geometric mean over federations is shown. Bytes and steps are "
+        "exact. The seconds were measured beside other work and are only a rough guide. FedAvg "
+        "itself needs " + _absolute(found.complete) + ".",
+        "The intervals describe the randomness of seeds in these federations. They do not say how "
+        "a method performs in other federations. [The benchmark's data](benchmark/data.md) show "
+        "every method under every kind of shift.",
     ]
     return [table(head, rows, 1), *notes]
 
@@ -345,7 +350,7 @@ def _absolute(complete: Sequence[Federation]) -> str:
     size, unit = byte_unit(spent["bytes"])
     return (
         f"{spent['bytes'] / size:.3g} {unit}, {spent['gradient_steps']:,.0f} local steps, "
-        f"{spent['seconds']:.0f} seconds a seed"
+        f"{spent['seconds']:.0f} seconds per seed"
     )
 
 
@@ -385,29 +390,31 @@ def _tuned(found: Results) -> list[str]:
     validated = sorted({float(search["validation"]) for search in tuned.searches})
     percent = " or ".join(f"{100 * share:.0f}" for share in validated)
     notes = [
-        f"Every method was searched alike in {counted(len(both), 'federation')}, "
-        f"{'; '.join(_budgets(tuned))} (a trial that is stopped early, or fails, leaves its "
-        "rounds to others), the first with the default settings, of the learning rate and what "
-        "`conf/space` has for the method, on seeds of their own, judged in the last round by "
-        f"{percent} % of each client's training examples, which no method sees. What was found "
-        "then ran on all training examples with the seeds of the table above. "
+        f"Every method was tuned in {counted(len(both), 'federation')} with the same budget: "
+        f"{'; '.join(_budgets(tuned))}. A trial that is stopped early, or fails, leaves its rounds "
+        "to further trials. The first trial has the default settings. The searches vary the "
+        "learning rate and the options that `conf/space` lists for the method. They use separate "
+        f"seeds and are judged in the last round on {percent} % of each client's training "
+        "examples, which no method sees. The best settings were then run on all training examples "
+        "with the seeds of the table above. "
         f"{_left(found.tuned)}".rstrip()
         + (f" Not searched: {', '.join(unsearched)}." if unsearched else ""),
-        "Gain: accuracy tuned minus default in the same seed, in points, interquartile mean over "
-        "the seeds of a federation and then mean over federations, with a bootstrap interval over "
-        "seeds; below 0 where a setting that was best on few validation examples is not on test "
-        "data. By federation: the lowest and the highest mean. Of the oracle's: in percent of "
-        "what the oracle reaches with the same kind of settings"
+        "*Gain*: tuned minus default accuracy in the same seed, in points. It is the interquartile "
+        "mean over the seeds of a federation, then the mean over federations, with a bootstrap "
+        "interval over seeds. It is negative if the setting that was best on the few validation "
+        "examples is not better on test data. *By federation*: the lowest and the highest mean. "
+        "*Of the oracle's*: accuracy in percent of the accuracy of the oracle with the same kind "
+        "of settings"
         + (f", where groups help ({_titles(tuned.only(helped).complete)})" if helped else "")
-        + ". Learning rate: the lowest and highest found.",
+        + ". *Learning rate*: the lowest and the highest one found.",
     ]
     if len(common) > 2:
         tau = kendalltau(
             [means[name] for name in common], [were[name] for name in common]
         ).statistic
         notes.append(
-            f"The order of the methods before and after tuning agrees with Kendall's τ = {tau:.2f} "
-            "(1: the same order, 0: none in common)."
+            f"The orders of the methods before and after tuning agree with Kendall's τ = {tau:.2f} "
+            "(1: the same order, 0: unrelated orders)."
         )
     titles = ["method", "of the oracle's (%)", "default (%)", "gain", "95 % interval"]
     titles += ["by federation", "learning rate"]
@@ -442,7 +449,7 @@ def _gains_by_federation(tuned: Results, default: Results) -> list[str]:
 def _budgets(tuned: Results) -> list[str]:
     """What the searches were allowed, and in which federations."""
     return [
-        f"with the rounds of {trials} whole trials on {counted(len(seeds), 'seed')} in "
+        f"the rounds of {trials} whole trials on {counted(len(seeds), 'seed')} in "
         f"{', '.join(one.title for one in where)}"
         for (trials, seeds), where in _by_budget(tuned).items()
     ]
@@ -511,11 +518,12 @@ def _shifts(found: Results) -> list[str]:
         "best on half of the seeds",
     ]
     note = (
-        f"Accuracy in percent, mean ± standard deviation over seeds. {MEANING}. Below FedAvg: of "
-        "the families above. The gap from FedAvg to the oracle is what knowing the groups is "
-        "worth; where the oracle is not ahead, grouping by them does not help. The last columns: "
-        "the family that is best on the first half of the seeds, and its points above FedAvg and "
-        "place on the others, which had no part in the choice."
+        f"Accuracy in percent, mean ± standard deviation over seeds. {MEANING}. *Below FedAvg*: "
+        "how many of the families (rows) of the leaderboard. The difference between the oracle and "
+        "FedAvg is what knowing the groups is worth. If the oracle is not better than FedAvg, "
+        "clustering by these groups does not help. The last two columns show the family that is "
+        "best on the first half of the seeds, and its points above FedAvg and its rank on the "
+        "other half, which had no influence on the choice."
     )
     return [table([*head, "on the others"], rows, 1, left=6), note]
 
@@ -528,11 +536,11 @@ def _accuracies(found: Results) -> list[str]:
         for name in names
     ]
     head = ["method", *(one.title for one in found.complete)]
-    note = "In percent, in the last round, mean over seeds."
+    note = "Accuracy in percent in the last round, mean over seeds."
     guess = [_guess(found, one.case) for one in found.complete]
     if any(guess):
         rows.append([NO_INPUTS, *(value or "–" for value in guess)])
-        note += f" {MEANING}, where runs have kept it."
+        note += f" {MEANING}. Not all runs have kept it."
     return [table(head, rows, 1), note]
 
 
@@ -554,7 +562,10 @@ def _recovered(found: Results) -> list[str]:
     names = dict.fromkeys(name for one in found.complete for name in one.arms if name != KNOWING)
     said = {name: _groups(found, name) for name in names}
     lines = [f"- **{name}**: {what}" for name, what in said.items() if what]
-    return ["Counted over seeds, at the end.", "\n".join(lines)]
+    return [
+        "For each method, the most frequent outcome over seeds at the end of the runs.",
+        "\n".join(lines),
+    ]
 
 
 def _groups(found: Results, name: str) -> str:
@@ -594,11 +605,12 @@ def _separations(found: Results) -> list[str]:
         for name in names
     ]
     return [
-        "The probability that two clients of different groups are farther apart than two of one "
-        "group, by the distance that the method clusters by, first seed: 1 where a threshold "
-        "divides the groups without a mistake, 0.5 where the distance says nothing of them. A "
-        "method with a high number that still mixes groups fails in the clustering; one with a "
-        "low number never saw them.",
+        "The table shows how well the distance by which a method clusters separates the true "
+        "groups, in the first seed. It is the probability that two clients of different groups are "
+        "farther apart than two clients of one group. 1 means that a threshold separates the "
+        "groups without error; 0.5 means that the distance is unrelated to the groups. If a method "
+        "has a high number but still mixes groups, its clustering fails. If it has a low number, "
+        "its distance does not contain the information.",
         table(["method", *titles], rows, 1),
     ]
 
@@ -619,11 +631,11 @@ def _flows(found: Results, draw: Any) -> list[str]:
         if shown:
             parts += [f"### {one.title[0].upper()}{one.title[1:]}", *shown]
     note = (
-        "Which clients are in which cluster over rounds, of the method with the best and of the "
-        "one with the worst accuracy among those whose clients move. A bar is a cluster with its "
-        "number, “–” are clients that no cluster serves yet; bands are clients, coloured by their "
-        "true group, in the first seed. Below it is the churn: the share of clients that changed "
-        "their cluster since the evaluation before, mean over seeds."
+        "The figures show which clients are in which cluster over the rounds. Of the methods whose "
+        "clients move, they show the one with the best and the one with the worst accuracy, in the "
+        "first seed. A bar is a cluster with its number; “–” are clients without a cluster yet. "
+        "Bands are clients, coloured by their true group. Below is the churn: the share of clients "
+        "that changed their cluster since the previous evaluation, mean over seeds."
     )
     return ["## Clients that move", note, *parts] if parts else []
 
@@ -661,15 +673,16 @@ def _how(found: Results) -> list[str]:
     )
     return [
         commands,
-        "The second command adds a method of your own (`fedclust example own_algorithm` writes "
-        "one) to the same folder, and so to every table and figure here. Those below it "
-        "search settings on validation data and run every method with them. "
-        "`python -m scripts.papers.kept_runs restore outputs/kept` unpacks searches that are kept "
-        "in docs/benchmark/searches, with every trial, for `tuned=outputs/kept-tuning`. "
-        "`scripts/papers/campaign.py run --list scripts/papers/benchmark.yaml` runs it "
-        "federation by federation in the background, through any interruption. CIFAR-10 as a file "
-        "of your own: `dataset=npz dataset.path=FILE` with the two cases that use it. The oracle "
-        "is refused under dirichlet, which has no groups; the other jobs run.",
+        "The second command adds your own method to the same folder, and so to every table and "
+        "figure of this page (`fedclust example own_algorithm` writes an example). The next two "
+        "commands tune every method on validation data and run it with the settings found. "
+        "`python -m scripts.papers.kept_runs restore outputs/kept` unpacks the searches that are "
+        "kept in docs/benchmark/searches, with every trial; use them with "
+        "`tuned=outputs/kept-tuning`. `scripts/papers/campaign.py run --list "
+        "scripts/papers/benchmark.yaml` runs the benchmark federation by federation in the "
+        "background and continues after interruptions. If you have CIFAR-10 as your own file, use "
+        "`dataset=npz dataset.path=FILE` with the two cases that need it. Under dirichlet, which "
+        "has no true groups, the oracle is refused; all other jobs run.",
     ]
 
 

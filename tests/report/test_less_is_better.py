@@ -172,7 +172,7 @@ def test_a_guess_that_beats_methods_is_a_line_of_every_setting() -> None:
         ["x, z", "2.000", "2.000", "2.500"],
     ]
     assert [record["no_inputs"] for record in table.records] == [1.5, 1.5, 2.5, 2.5]
-    assert table.notes[-2].startswith("No inputs: a guess by what each client's own")
+    assert table.notes[-2].startswith("No inputs: a constant guess for each client")
     assert table.notes[-1] == "Worse than this guess at the end: a, x, y; b, x, y."
 
 

@@ -80,7 +80,7 @@ def test_the_table_marks_what_is_below_one_model_for_all(sweep: Callable[..., Co
         ["b", "69", "38 ▾", "100"],
         ["late", "–", "–", "100"],
     ]
-    assert "In two there is no oracle" in table.notes[0]
+    assert "two has no oracle" in table.notes[0]
     assert table.records[0]["one"] == pytest.approx(0.9)
 
 
@@ -205,7 +205,7 @@ def test_a_method_that_lost_seeds_is_marked_at_a_glance(sweep: Callable[..., Con
     cells = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert cells["a"] == ["97 †", "75 †", "120"]
     assert cells["b"] == ["69", "38 ▾", "100"]
-    assert "†: seeds that others have are missing." in table.notes[0]
+    assert "†: some seeds that others have are missing." in table.notes[0]
     found = relative(report.spec, report.arms)
     assert found is not None
     assert {"97 †", "75†"} <= set(texts(drawn(found)))

@@ -76,7 +76,7 @@ def test_a_run_and_its_report(here: Path, task: str, file: str, own: str, better
     assert not (here / "outputs" / "x" / "report" / "classes.csv").exists()
     page = next((here / "outputs" / "x" / "report").glob("report.html")).read_text()
     assert meanings[own]["title"] in page
-    assert "No inputs: a guess by what" in page
+    assert "No inputs: a constant guess" in page
     assert "Test accuracy" not in page
 
 

@@ -52,7 +52,7 @@ BUDGET = {
     "cluster_methods": 467,
     "cluster_metrics": 363,
     "commands": 1148,
-    "config": 1639,
+    "config": 1650,
     "core": 2382,
     "datasets": 4115,
     "engines": 6367,

@@ -197,8 +197,8 @@ def _about(found: Results) -> list[str]:
         lines.append(
             "These methods weight a client's model by its number of examples, as in their papers "
             f"or code: {', '.join(weighted)}. All others, including FedAvg and the oracle, take "
-            "plain means. If clients have different sizes (quantity, dirichlet), this is a difference "
-            "between methods in itself."
+            "plain means. If clients have different sizes (quantity, dirichlet), this is a "
+            "difference between methods in itself."
         )
     return lines
 

@@ -64,7 +64,8 @@ def under_attack(
             f"{int(hostile.sum())} of {len(hostile)} clients are hostile "
             f"({named or type(attack).__name__}); what is tested are the others"
         )
-        remarks = (*fed.remarks, told)
+        more = getattr(attack, "remark", "")
+        remarks = (*fed.remarks, f"{told}; {more}" if more else told)
         found[seed] = replace(fed, pool=pool, train=train, hostile=hostile, remarks=remarks)
     return found
 

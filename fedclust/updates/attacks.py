@@ -150,6 +150,14 @@ class ALIE(_Some):
 
     z: Positive | None = _Z
 
+    @property
+    def remark(self) -> str:
+        """What a reader of the results should know of it, in words; "" for nothing."""
+        where = (
+            "attack.z=null hides behind a majority, and takes 1.5 in a cluster whose participants"
+        )
+        return f"{where} are mostly hostile" if self.z is None else ""
+
     def updates(
         self,
         honest: Tensor,

@@ -207,3 +207,16 @@ def test_a_job_under_attack() -> None:
     assert simulation.attack is job.attack
     with pytest.raises(ConfigError, match=r"attack.share=0.7 is not allowed"):
         build(config_of("ifca", "attack=alie", "attack.share=0.7"))
+
+
+def test_alie_says_what_it_takes_where_the_hostile_are_the_majority() -> None:
+    fed = federation()
+    told = [
+        under_attack({0: fed}, ALIE(share=0.25, z=z), "alie")[0].remarks[-1] for z in (None, 1.5)
+    ]
+    plain = "3 of 12 clients are hostile (alie); what is tested are the others"
+    assert told == [
+        f"{plain}; attack.z=null hides behind a majority, and takes 1.5 in a cluster whose "
+        "participants are mostly hostile",
+        plain,
+    ]

@@ -42,6 +42,7 @@ from functools import lru_cache
 from math import exp, floor, inf, log2, sqrt
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.random import Generator
 from torch import Tensor
@@ -210,6 +211,12 @@ def _epsilon(rounds: Rounds, delta: float) -> float:
     if everybody in (0, inf) or all(share == 1 for (share, _), _ in rounds):
         return everybody
     _check_accountant(0)
+    with np.errstate(over="ignore"):  # of a bound that is none; the least of all is taken
+        return _of_shares(rounds, delta, everybody)
+
+
+def _of_shares(rounds: Rounds, delta: float, everybody: float) -> float:
+    """The epsilon of rounds in which not everybody takes part, at most that of everybody."""
     from dp_accounting import dp_event
     from dp_accounting.rdp import RdpAccountant
 

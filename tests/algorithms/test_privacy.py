@@ -213,6 +213,14 @@ def test_epsilon_costs_no_more_with_little_noise(monkeypatch: pytest.MonkeyPatch
     assert not grids
 
 
+@pytest.mark.full
+@pytest.mark.filterwarnings("error")
+def test_little_noise_has_its_epsilon_without_a_word_of_a_library() -> None:
+    found = ClientDP(noise=0.05).epsilon({(0.5, 1): 2})
+    everybody = of_everybody(0.05, 2)
+    assert 0.5 * everybody < found < everybody
+
+
 def test_the_two_accounts_agree() -> None:
     almost = ClientDP(noise=5.0).epsilon({(0.9999, 1): 10})
     assert almost == pytest.approx(of_everybody(5.0, 10), rel=1e-3)

@@ -17,6 +17,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import fedclust
+from fedclust.algorithms.warmup import unclustered
 from fedclust.config.schema import check_sampling
 from fedclust.datasets.csv import Csv
 from fedclust.datasets.npz import Npz
@@ -262,3 +263,12 @@ def test_signs_that_the_docs_show_survive_bash(root: Path) -> None:
     shown = re.findall(r"`([^`]*dataset\.(?:separator|decimal)=[^`]+)`", text)
     read = [OverridesParser.create().parse_override(one).value() for one in through_bash(*shown)]
     assert sorted(set(read)) == [",", ";"]
+
+
+def test_hints_with_numbers_of_ours_are_read_by_bash(tmp_path: Path) -> None:
+    said = unclustered(5, 3, "algorithm.warmup.rounds")
+    assert overrides(said) == [("rounds", 6), ("algorithm.warmup.rounds", 2)]
+    (tmp_path / "t.csv").write_bytes("a,y\ngröße,0\n".encode("latin-1"))
+    with pytest.raises(UserError) as told:
+        Csv(path=str(tmp_path / "t.csv"), label="y").load()
+    assert overrides(str(told.value)) == [("dataset.encoding", "latin-1")]

@@ -58,7 +58,7 @@ from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
 from fedclust.helpers.effects import OnlyWith
-from fedclust.helpers.errors import counted
+from fedclust.helpers.errors import counted, typed
 from fedclust.helpers.ops import distances
 from fedclust.helpers.ranges import AtLeastOne, NonNegative
 
@@ -128,8 +128,8 @@ class Feroma(Method):
             return ""
         return (
             f"nobody gets a mix of its own: the first comes after {counted(self.warmup, 'round')} "
-            f"of warm-up and one more, and the run has {rounds}; take rounds={self.warmup + 2} or "
-            "more, or lower algorithm.warmup"
+            f"of warm-up and one more, and the run has {rounds}; "
+            f"take {typed('rounds', self.warmup + 2)} or more, or lower algorithm.warmup"
         )
 
     def tables(self, num_clients: int) -> Mapping[str, int]:

@@ -28,7 +28,7 @@ from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round
 from fedclust.core.verbs import Clients
 from fedclust.helpers.effects import OnlyWith
-from fedclust.helpers.errors import counted
+from fedclust.helpers.errors import counted, typed
 from fedclust.helpers.ranges import AtLeastOne, Fraction, Ranged
 
 Mode = Literal["federated", "local"]
@@ -40,10 +40,10 @@ def unclustered(warmup: int, rounds: int, key: str) -> str:
     """
     if rounds > warmup:
         return ""
-    shorter = f", or a shorter warm-up with {key}={rounds - 1}" if rounds > 1 else ""
+    shorter = f", or a shorter warm-up with {typed(key, rounds - 1)}" if rounds > 1 else ""
     return (
         f"nobody is clustered: that comes after {counted(warmup, 'round')} of warm-up, "
-        f"and the run has {rounds}; take rounds={warmup + 1} or more{shorter}"
+        f"and the run has {rounds}; take {typed('rounds', warmup + 1)} or more{shorter}"
     )
 
 

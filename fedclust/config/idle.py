@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from fedclust.helpers.effects import (
     OnlyWith,
     OnlyWithout,
 )
+from fedclust.helpers.errors import typed
 
 
 def idle(config: Mapping[str, Any], key: str, objects: Objects) -> str:
@@ -74,9 +74,9 @@ def _why(
                 if why := says(part) if says else "":
                     return str(why)
             case OnlyWith(other, value) if node.get(other) != value:
-                return f"it is read with {'.'.join([*above, other])}={_shown(value)}"
+                return f"it is read with {typed('.'.join([*above, other]), value)}"
             case OnlyWithout(other, value) if node.get(other) == value:
-                return f"it is not read with {'.'.join([*above, other])}={_shown(value)}"
+                return f"it is not read with {typed('.'.join([*above, other]), value)}"
             case OnlyWith(other) | OnlyWithout(other):
                 if why := _why(config, above, node, other, objects):
                     return why
@@ -86,7 +86,3 @@ def _why(
 def naming_tests(dataset: Mapping[str, Any]) -> str:
     """The option by which the data themselves say what is for testing; "" where they do not."""
     return next((name for name in ("split", "test") if dataset.get(name) is not None), "")
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

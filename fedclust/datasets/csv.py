@@ -305,10 +305,10 @@ def csv_table(
     except UnicodeError as error:
         with path.open("rb") as file:
             marked = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
-        other = "utf-16 reads it" if marked else "latin-1 reads texts of Western Europe"
+        other, reads = ("utf-16", "it") if marked else ("latin-1", "texts of Western Europe")
         raise DataError(
             f"{what}: {path} is no text in {encoding.upper()} ({one_line(error)}): "
-            f"dataset.encoding={other}"
+            f"{typed('dataset.encoding', other)} reads {reads}"
         ) from error
     if decimal != ".":
         text = [name for name in table.columns if name in words]

@@ -495,13 +495,13 @@ def _not_asked(there: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """
     for name in ("discrepancy", "predictions"):
         if now.get(name) and not there.get(name):
-            return f"{name}=true"
+            return typed(name, True)
     before = there.get("scores") or ()
     more = [score for score in now.get("scores") or () if score not in before]
     if more:
         return typed("scores", more)
     every = now.get("score_every")
-    return "" if every in (None, there.get("score_every")) else f"score_every={every}"
+    return "" if every in (None, there.get("score_every")) else typed("score_every", every)
 
 
 def _written(file: Path, text: str) -> Sealed:

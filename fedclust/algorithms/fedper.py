@@ -70,9 +70,8 @@ class FedPer(Method):
         weight = weights(cohort, rnd, self.aggregation)
         bodies = local.params.where(~head, state.model)
         model = cluster_mean(bodies, zeros(cohort), weight, empty=state.model)
-        model[:, head] = state.model[:, head]
         model = clients.server.replaced(state.model, bodies, model, zeros(cohort), weight)
-        model = model.where(~head, state.model)
+        model = clients.server.passed_on(model, model.where(~head, state.model))
         steps, loss = on_host(local.steps.sum(), local.loss.mean())
         body = len(cohort) * int((~head).sum())
         cost = Cost(

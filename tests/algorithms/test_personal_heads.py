@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from planted import CLIENTS, configured, engine_for, federation, rounds_of, simulate
 
 from fedclust.core.calls import LocalWork
+from fedclust.core.server import Server
 from fedclust.helpers.errors import ConfigError
+from fedclust.updates.privacy import ClientDP
+from fedclust.updates.servers import SGD
 
 NAMES = ["fedper", "fedrep"]
 
@@ -39,6 +43,29 @@ def test_bodies_are_averaged_and_heads_are_kept(name: str) -> None:
         0,
         0,
     )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_noise_and_memory_are_of_the_body(name: str) -> None:
+    """Noise comes to the body alone, whose momentum the server still has in the next round."""
+    fed, algorithm = federation(), configured(name, "algorithm.aggregation=uniform")
+    rnd = rounds_of(fed, 1)[0]
+    clients, any_algorithm = engine_for(fed, algorithm).at(rnd), cast(Any, algorithm)
+    start, _ = any_algorithm.init(clients, rnd)
+    clients.server = Server(
+        privacy=ClientDP(),
+        num_drawn=12.0,
+        draw=np.random.default_rng(0),
+        step=SGD(rate=1.0, momentum=0.9),
+        layout=clients.layout,
+    )
+    after, _ = any_algorithm.round(start, clients, rnd)
+    head = clients.layout.mask(clients.layout.last_layers())
+    assert torch.equal(after.model[0, head], start.model[0, head])
+    moved = (after.model - start.model)[0, ~head]
+    assert bool((moved != 0).all())
+    (memory,) = clients.server.kept(after.model).values()
+    torch.testing.assert_close(memory[0, ~head], moved)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -50,8 +50,23 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary file of the same folder, which is `path` when the block ends without an error.
 
     A process that is killed meanwhile leaves the temporary file behind; `is_litter` knows it.
+
+    Raises:
+        OSError: naming `path` where the system names the temporary file, which is gone by then.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with _replacing(path) as temporary:
+            yield temporary
+    except OSError as error:
+        if str(error.filename).endswith(_HALF):
+            error.filename, error.filename2 = str(path), None
+        raise
+    sync_folder(path.parent)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_HALF)
     os.close(descriptor)
     temporary = Path(name)
@@ -65,7 +80,6 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
 
 
 def regular(path: Path) -> Path:

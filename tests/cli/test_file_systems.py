@@ -15,6 +15,7 @@ import pytest
 from cli.conftest import Finished
 
 from fedclust.helpers import locks
+from fedclust.helpers.errors import in_words
 from fedclust.helpers.files import atomic_write, sync
 
 JOB = (
@@ -116,3 +117,28 @@ def test_of_a_file_system_without_locks_is_told_once(
     with (tmp_path / "x").open("wb") as file:
         assert locks.without_locks(file) == [LINE]
         assert locks.without_locks(file) == []
+
+
+@pytest.mark.parametrize("call", ["rename", "mkstemp"])
+def test_an_error_names_the_file_and_not_the_temporary_one(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is to be written, which a person knows; nothing else is left."""
+    file = tmp_path / "here" / "config.yaml"
+    atomic_write(file, "old")
+
+    def fail(path: Any, *_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    if call == "rename":
+        monkeypatch.setattr(os, "replace", fail)
+    else:
+        plain = os.open
+        monkeypatch.setattr(
+            os, "open", lambda path, *more: (fail if "tmp" in str(path) else plain)(path, *more)
+        )
+    with pytest.raises(OSError, match="Read-only") as error:
+        atomic_write(file, "new")
+    assert in_words(error.value) == f"{file} cannot be written or read: Read-only file system"
+    assert [path.name for path in file.parent.iterdir()] == ["config.yaml"]
+    assert file.read_text() == "old"

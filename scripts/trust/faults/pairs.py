@@ -203,7 +203,8 @@ def by_command(command: str, overrides: list[str], folder: Path) -> tuple[str, s
     """A search, or two ranks that must compute what one process does."""
     more = ["threads=1", "device=cpu", "progress=false"]
     if command == "tune":
-        given = [one for one in overrides if not one.startswith("seeds=")]
+        fixed = ("seeds=", "solver.lr=")  # tune has seeds of its own and searches the rate
+        given = [one for one in overrides if not one.startswith(fixed)]
         done = called(["tune", *given, *more, "trials=2", "tuning_seeds=[7]"], folder)
         if done.status == 0:
             return None

@@ -145,21 +145,21 @@ def _launched(
     from yaml import YAMLError
 
     from fedclust.helpers.distributed import launched
-    from fedclust.launch.arguments import as_typed
     from fedclust.launch.command import launch
     from fedclust.launch.hints import HYDRAS, explained
+    from fedclust.launch.typed import Typed, as_typed
 
     if launched():
         raise ConfigError(
             "fedclust.run is not allowed under torchrun: start `python -m fedclust run` with it"
         )
-    typed = as_typed(overrides, keys, many=many)
+    texts = as_typed(overrides, keys, many=many)
     warn = partial(warnings.warn, stacklevel=_CALLER)
     try:
         own = None if config_dir is None else _path("config_dir", config_dir).resolve()
-        return launch(typed, own, multirun=many, warn=warn)
+        return launch(Typed(tuple(texts), own, many or None), warn)
     except HYDRAS as error:
-        raise ConfigError(explained(error, typed, "fedclust.sweep")) from error
+        raise ConfigError(explained(error, texts, "fedclust.sweep")) from error
     except YAMLError as error:
         words = " ".join(str(error).split())
         raise ConfigError(f"a config file cannot be read: {words}") from error
@@ -298,7 +298,7 @@ class Result:
             ConfigError: no such client, seed or arm.
             RunFolderError: the job is not finished, or has not kept what is needed.
         """
-        from fedclust.launch.surroundings import importable
+        from fedclust.launch.guard import importable
 
         trained = self._trained(seed, arm, config_dir)
         with importable(trained.user_dir):
@@ -331,7 +331,7 @@ class Result:
         """
         import pandas as pd
 
-        from fedclust.launch.surroundings import importable
+        from fedclust.launch.guard import importable
 
         trained = self._trained(seed, arm, config_dir)
         with importable(trained.user_dir):

@@ -22,8 +22,8 @@ import fedclust.launch.compose  # noqa: F401 - registers the schema
 from fedclust.config.parts import PARTS
 from fedclust.config.schema import resolve
 from fedclust.config.tree import CONF
-from fedclust.launch.job_folder import job_folder
 from fedclust.launch.scales import SizedFiles, address
+from fedclust.launch.typed import job_folder
 
 # groups of which a choice is one node
 NODES = tuple(sorted(PARTS.keys() - {"tracker"}))

@@ -35,7 +35,7 @@ from fedclust.helpers.errors import (
     SweepError,
     UserError,
 )
-from fedclust.launch.arguments import as_typed
+from fedclust.launch.typed import as_typed
 
 TINY: dict[str, Any] = {
     "partition.num_clients": 8,

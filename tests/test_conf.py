@@ -30,7 +30,8 @@ from fedclust.config.tree import CONF
 from fedclust.engines import simulated
 from fedclust.engines.fused import FusedEngine
 from fedclust.launch.scales import COSTS, scales_of
-from fedclust.launch.unread import typed_keys, unread
+from fedclust.launch.typed import Typed
+from fedclust.launch.unread import shared_keys, unread
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
@@ -415,4 +416,5 @@ def test_a_solver_like_the_runs_has_all_options_of_that(
         for name in where[1:]:
             node = node[name]
         assert node == {**config["solver"], **own}
-        assert unread(unresolved(f"algorithm={where[0]}", *asked), typed_keys(asked)) == []
+        shared = shared_keys(Typed(tuple(asked)))
+        assert unread(unresolved(f"algorithm={where[0]}", *asked), shared) == []

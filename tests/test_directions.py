@@ -42,7 +42,7 @@ LINES = (
 )
 LEVEL = {part: level for level, line in enumerate(LINES) for part in line}
 # Hydra is the business of one folder; the search reads its grammar of values
-KNOW_HYDRA = ("launch/", "commands/tune.py", "tuning/space.py", "helpers/overrides.py")
+KNOW_HYDRA = ("launch/", "tuning/space.py", "helpers/overrides.py")
 FILES = sorted(PACKAGE.rglob("*.py"))
 # lines of code that each part may have: what it had when it was last looked through, and 3 % of
 # room. A commit that raises a number says in its body what a user gets for it; a new part of the
@@ -51,14 +51,14 @@ BUDGET = {
     "algorithms": 3919,
     "cluster_methods": 467,
     "cluster_metrics": 363,
-    "commands": 1148,
-    "config": 1650,
+    "commands": 935,
+    "config": 1750,
     "core": 2382,
     "datasets": 4115,
     "engines": 6367,
     "files": 400,
     "helpers": 1243,
-    "launch": 1789,
+    "launch": 1730,
     "metrics": 880,
     "models": 1962,
     "papers": 885,
@@ -68,7 +68,7 @@ BUDGET = {
     "scenarios": 698,
     "tasks": 213,
     "trackers": 268,
-    "tuning": 1173,
+    "tuning": 1295,
     "updates": 460,
 }
 # classes that the files below conf/ could choose then: with each class that has come since, a part
@@ -240,3 +240,12 @@ def test_the_page_names_places_that_are_there() -> None:
     ]
     assert len(places) > 15
     assert missing == []
+
+
+def test_the_page_quotes_the_way_from_what_is_typed_to_the_first_round() -> None:
+    """Which stands on one screen."""
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    source = (PACKAGE / "launch" / "command.py").read_text(encoding="utf-8")
+    way = source[source.index("def launch(") : source.index("def _aside(")].rstrip()
+    assert f"```python\n{way}\n```" in page
+    assert len(way.splitlines()) <= 45

@@ -22,8 +22,8 @@ from fedclust.config.schema import check_sampling
 from fedclust.datasets.csv import Csv
 from fedclust.datasets.npz import Npz
 from fedclust.helpers.errors import ConfigError, UserError, can_be_key, typed
-from fedclust.launch.arguments import as_typed
 from fedclust.launch.compose import compose
+from fedclust.launch.typed import as_typed
 
 # of a message, what stands before a value that is typed: group=, key.of.a.part=, +tags.…=
 _KEY = re.compile(r"""(?<![\w.=])['"]?\+?[a-z_]+(?:\.[a-z_]+)*=(?!=)""")
@@ -203,7 +203,7 @@ def _tags() -> object:
 
 
 def _participation() -> object:
-    return check_sampling({"clients_per_round": 4, "participation": 0.5}, ["participation=0.5"])
+    return check_sampling({"clients_per_round": 4, "participation": 0.5}, ["participation"])
 
 
 def _vocabulary() -> object:

@@ -17,7 +17,7 @@ from fedclust.commands.data import known
 from fedclust.config import schema
 from fedclust.config.tree import CONF, EXAMPLES, describe, groups, roots
 from fedclust.helpers.errors import ConfigError, did_you_mean
-from fedclust.launch.arguments import user_dir, without_user_dir
+from fedclust.launch.typed import Typed
 
 BASH = """\
 # eval "$(fedclust completion bash)"
@@ -113,7 +113,7 @@ def candidates(line: str) -> list[tuple[str, str]]:
     command, *given = given
     if command in ("run", "tune"):
         return _beginning(word, _run(given, word))
-    own = user_dir(given)
+    own = Typed.of(given).own
     free = {
         "list": ((group, "") for group in groups(own)),
         "data": iter(known().items()),
@@ -129,7 +129,8 @@ def _beginning(word: str, words: Candidates) -> list[tuple[str, str]]:
 
 def _run(given: Sequence[str], word: str) -> Candidates:
     """What a word of `fedclust run` may be."""
-    own = user_dir(given)
+    typed = Typed.of(given)
+    own = typed.own
     if word.startswith("-"):
         yield from _FLAGS.items()
     elif given[-1:] == ["--cfg"]:
@@ -137,7 +138,7 @@ def _run(given: Sequence[str], word: str) -> Candidates:
     elif given[-1:] == ["--config-dir"]:
         return  # the shell knows folders
     else:
-        overrides = [one for one in without_user_dir(given) if not one.startswith("-")]
+        overrides = [one for one in typed.texts if not one.startswith("-")]
         overrides = [one for one in overrides if one not in ("job", "hydra", "all")]
         sign = word[: len(word) - len(word.lstrip("+~"))]
         key, is_value, value = word[len(sign) :].partition("=")

@@ -20,7 +20,7 @@ from fedclust.commands.data import found, known, remedy
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.extras import install
 from fedclust.helpers.prose import say
-from fedclust.launch.arguments import user_dir, without_user_dir
+from fedclust.launch.typed import Typed
 
 _SIDE = 1024  # of the matrices whose product is timed
 _ENOUGH = 0.2  # seconds that a rate is measured for
@@ -74,24 +74,20 @@ def command(arguments: Sequence[str]) -> None:
 
 def _model(arguments: Sequence[str]) -> Rows:
     """Which engine computes the model of a job, and what prevents a faster one."""
-    from omegaconf import open_dict, read_write
-
     from fedclust.config import schema
     from fedclust.config.build import build
-    from fedclust.launch.checks import check_form
+    from fedclust.launch.checks import without_hydra
     from fedclust.launch.compose import compose
-    from fedclust.launch.surroundings import hydra_of_its_own, importable
+    from fedclust.launch.guard import hydra_of_its_own, importable
 
-    own, typed = user_dir(arguments), without_user_dir(arguments)
+    typed = Typed.of([*arguments, "seeds=1"])
     allowed = "none, or overrides as of fedclust run, such as model=cnn"
-    for one in typed:
+    for one in typed.texts:
         require("=" in one and not one.startswith("-"), "fedclust doctor", one, allowed)
-    check_form(typed, own)
-    with hydra_of_its_own(own, typed), importable(own):
-        config = compose([*typed, "seeds=1"], own)
-        with read_write(config), open_dict(config):
-            del config["hydra"]
-        job = build(schema.resolve(config, {}), own)
+    typed.check_form()
+    with hydra_of_its_own(typed), importable(typed.own):
+        config = without_hydra(compose(typed.texts, typed.own))
+        job = build(schema.resolve(config, {}), typed.own)
     yield "model", f"{job.engine.layout.num_params} numbers"
     yield "engine", job.engine.name
     yield "", job.engine.remark or "no other one is faster"

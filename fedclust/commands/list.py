@@ -13,7 +13,7 @@ from fedclust.config.about import about
 from fedclust.config.tree import choices, describe, groups
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
 from fedclust.helpers.prose import say
-from fedclust.launch.arguments import user_dir, without_user_dir
+from fedclust.launch.typed import Typed
 
 _INDENT = "  "
 _MIDDLE = 24  # columns of a terminal for what stands between name and description, at most
@@ -26,11 +26,11 @@ def command(arguments: Sequence[str]) -> None:
     Raises:
         ConfigError: if there is no such group or folder.
     """
-    own = user_dir(arguments)
+    typed = Typed.of(arguments)
+    own, named = typed.own, typed.texts
     if own is not None:
         require(own.is_dir(), "--config-dir", own, "there is no such folder")
     known = groups(own)
-    named = without_user_dir(arguments)
     for group in named:
         if group not in known:
             meant = did_you_mean(group, known)
@@ -101,13 +101,13 @@ def methods(files: Mapping[str, Path]) -> list[tuple[str, str, str]]:
 def experiments(files: Mapping[str, Path]) -> list[tuple[str, ...]]:
     """Of every experiment the name, number of jobs, what the laptop scale costs, and what it is."""
     from fedclust.config.read import read_config
-    from fedclust.launch.sweep import num_jobs
+    from fedclust.launch.compose import num_jobs
 
     rows: list[tuple[str, ...]] = []
     for name, file in files.items():
         node = read_config(file)
         sweeper = ((node or {}).get("hydra") or {}).get("sweeper") or {}
-        jobs = str(num_jobs(sweeper.get("params") or {}))
+        jobs = str(num_jobs(Typed(()).over(sweeper.get("params") or {})))
         rows.append((name, jobs, laptop_costs(file), describe(file)))
     return rows
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fedclust.helpers.errors import ConfigError, RunFolderError, UserError, require
 from fedclust.helpers.prose import complain
-from fedclust.launch.sweep_report import report, searches
+from fedclust.launch.sweep import report, searches
 
 _OUTSIDE = "report.outside"
 

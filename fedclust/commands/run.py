@@ -10,10 +10,10 @@ from rich.console import Console
 from fedclust.config import schema
 from fedclust.helpers.distributed import quiet
 from fedclust.helpers.errors import ConfigError, SweepError
-from fedclust.launch.arguments import user_dir, without_user_dir
 from fedclust.launch.command import launch
 from fedclust.launch.failures import TOLD, tell_traceback
-from fedclust.launch.flags import parsed_flags, show
+from fedclust.launch.guard import show
+from fedclust.launch.typed import Typed, parsed_flags
 
 HELP = """usage: fedclust run [KEY=VALUE …] [-m] [--cfg job] [--config-dir DIR]
 
@@ -37,18 +37,12 @@ def command(arguments: Sequence[str]) -> None:
     Raises:
         UserError, Interrupted, hydra.errors.HydraException: for `fedclust.__main__` to print.
     """
-    # argparse takes overrides in one piece only, so flags that stand among them go in front
-    folder, others = user_dir(arguments), without_user_dir(arguments)
-    flags = ("-m", "--multirun")
-    arguments = [
-        *(() if folder is None else ("--config-dir", str(folder))),
-        *(a for a in others if a in flags),
-        *(a for a in others if a not in flags),
-    ]
     if {"-h", "--help"} & set(arguments):
         print("\n".join([HELP, *(f"  {line}" for line in schema.help_lines())]))
         return
-    given = parsed_flags(arguments)
+    all_ = Typed.of(arguments)
+    given = parsed_flags(all_.texts)
+    typed = Typed(tuple(given.overrides), all_.own, given.multirun or None)
     if given.shell_completion:
         raise ConfigError(
             "fedclust run has no --shell-completion; `fedclust completion SHELL` does it"
@@ -57,14 +51,14 @@ def command(arguments: Sequence[str]) -> None:
         shown = "--cfg" if given.cfg else "--info"
         raise ConfigError(f"fedclust run: {shown} shows the config of one job: leave out -m")
     if given.cfg or given.info or given.hydra_help:
-        show(given, folder)
+        show(given, typed)
         return
     try:
-        launch(given.overrides, folder, multirun=given.multirun)
+        launch(typed)
     except SweepError as error:  # each job has said why
         sys.exit(error.exit_status)
     except TOLD:
         raise
     except Exception as error:  # a mistake of a user's algorithm, or of this program
-        tell_traceback(error, Console(stderr=True, quiet=quiet()), folder)
+        tell_traceback(error, Console(stderr=True, quiet=quiet()), typed.own)
         sys.exit(1)

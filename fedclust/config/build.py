@@ -30,6 +30,7 @@ from fedclust.config.idle import idle
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
 from fedclust.config.parts import PARTS, SHARED, is_null
+from fedclust.config.references import places
 from fedclust.config.schema import check_keys, objective_of, seed_list
 from fedclust.config.scores import measures
 from fedclust.config.tree import CONF, choices_with
@@ -221,19 +222,10 @@ def _readers(root: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         text = read_text(file)
         node = yaml.safe_load(text) if "${common." in text else None
         if isinstance(node, dict) and "_target_" in node:
-            for name, path in _references(node):
-                yield name, str(node["_target_"]), path
-
-
-def _references(node: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
-    """The keys below `common` that a node refers to, and where."""
-    readers = []
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            readers += [(name, (str(key), *path)) for name, path in _references(value)]
-        elif isinstance(value, str) and value.startswith("${common.") and value.endswith("}"):
-            readers.append((value.removeprefix("${common.").removesuffix("}"), (str(key),)))
-    return readers
+            for place, key in places(node):
+                above, _, name = key.partition(".")
+                if above == "common":
+                    yield name, str(node["_target_"]), tuple(place.split("."))
 
 
 def _computing(

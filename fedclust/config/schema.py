@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import Field, dataclass, field, fields
@@ -594,20 +594,19 @@ def allowed(name: str) -> str:
     return words.replace("a number", "a whole number", 1) if whole else words
 
 
-def check_sampling(config: Mapping[str, Any], typed: Sequence[str]) -> None:
+def check_sampling(config: Mapping[str, Any], typed: Collection[str]) -> None:
     """Refuse a fraction that nobody would read, since a number of clients is set.
 
     Args:
         config: checked.
-        typed: overrides of the job; what an experiment sets may be passed over.
+        typed: keys of the job's overrides; what an experiment sets may be passed over.
 
     Raises:
         ConfigError: naming both keys.
     """
     number = config["clients_per_round"]
-    asked = any(one.lstrip("+").partition("=")[0] == "participation" for one in typed)
     require(
-        number is None or not asked,
+        number is None or "participation" not in typed,
         "participation",
         config["participation"],
         f"clients_per_round={number} is set, which takes its place; add clients_per_round=null",

@@ -1,55 +1,71 @@
-"""What is refused of a composed config before its parts are made; see also
-`fedclust.launch.guard`.
+"""What is refused before a job's parts are made, whoever asks for it: `fedclust run` and its
+sweeps, `fedclust tune`, Python, the campaign of papers. `CHECKS` look at a command before anything
+is made, `checked` at each of its jobs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import copy
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Glob, IntervalSweep
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fedclust.config import schema
 from fedclust.config.schema import RunConfig
 from fedclust.config.tree import choices, groups
 from fedclust.helpers.errors import ConfigError, require
-from fedclust.launch.compose import compose
-from fedclust.launch.scales import parsed, scales_of
-from fedclust.launch.unread import unread, why_unread, yield_to_typed
+from fedclust.launch.compose import Command, compose
+from fedclust.launch.guard import check_hydra
+from fedclust.launch.scales import scales_of
+from fedclust.launch.typed import Typed, alternatives
+from fedclust.launch.unread import check_read, unread, why_unread, yield_to_typed
+from fedclust.metrics import METRICS
 from fedclust.tuning.tuned import apply_tuned, elsewhere
 
 _GLOB = "glob(…) for the choices of a group, such as algorithm=glob(flexcfl*)"
+_DIRECTIONS = {"higher": "maximize", "lower": "minimize"}
 
 
-def check_form(overrides: Sequence[str], own: Path | None) -> None:
-    """Refuse what is no KEY=VALUE, for which Hydra has no words either.
+def prepared(
+    typed: Typed, composed: DictConfig | None = None, methods: Collection[str] = ()
+) -> Command:
+    """What is typed, composed and checked; nothing has been written by then.
+
+    Args:
+        typed: what is typed.
+        composed: the config, where the caller has it: of the first job.
+        methods: by name, where the caller knows them.
 
     Raises:
-        ConfigError: with the choice that may have been meant.
+        ConfigError: for what can be no job, naming the key.
+        hydra.errors.HydraException: for what Hydra refuses.
     """
-    for text in overrides:
-        key, equals, _ = text.partition("=")
-        if key and (equals or key.startswith("~")):
-            continue
-        meant = [f"{group}={text}" for group in groups(own) if text in choices(group, own)]
-        allowed = f"did you mean {' or '.join(meant)}?" if meant else "KEY=VALUE, as in rounds=20"
-        raise ConfigError(f"{text!r} is not allowed: {allowed}")
+    command = Command(typed, composed, methods)
+    for check in CHECKS:
+        check(command)
+    return command
 
 
-def check_choices(overrides: Sequence[str], own: Path | None) -> None:
+def check_form(command: Command) -> None:
+    """Refuse what is no KEY=VALUE; see `Typed.check_form`."""
+    command.typed.check_form()
+
+
+def check_choices(command: Command) -> None:
     """Refuse what is no name of a choice, where a group is given, and what is neither true nor
     false, of which OmegaConf makes one of them.
 
     Raises:
         ConfigError: naming the group or the key.
     """
-    known = groups(own)
+    known = groups(command.typed.own)
     flags = {field.name for field in fields(RunConfig) if field.type == "bool"}
-    for override in parsed(overrides, own):
+    for override in command.typed.overrides:
         key = override.key_or_group
         if override.is_delete():
             continue
@@ -57,8 +73,7 @@ def check_choices(overrides: Sequence[str], own: Path | None) -> None:
         require(key in known or not globbed, key, override.get_value_string(), _GLOB)
         if key not in known and key not in flags:
             continue
-        sweep_over = override.is_sweep_override()
-        given = list(override.sweep_string_iterator()) if sweep_over else [override.value()]
+        given = alternatives(override)
         if key in flags:
             for value in given:
                 require(str(value).lower() in ("true", "false"), key, value, "true or false")
@@ -74,28 +89,19 @@ def check_choices(overrides: Sequence[str], own: Path | None) -> None:
             require(named, key, choice, allowed)
 
 
-def check_tuned(
-    composed: DictConfig,
-    overrides: Sequence[str],
-    own: Path | None,
-) -> None:
+def check_tuned(command: Command) -> None:
     """Refuse a sweep of which a part could take no values of `fedclust tune`, before its first job.
 
     A part is what a value stands for, such as a method: it is refused where no combination with the
     others has a search. A single job without one is told like any that cannot run.
 
-    Args:
-        composed: the config of the first job, with the node `hydra`.
-        overrides: as typed.
-        own: the folder given with --config-dir.
-
     Raises:
         ConfigError: see `apply_tuned`.
     """
-    params = composed.hydra.sweeper.get("params") or {}
-    texts = (*(f"{key}={value}" for key, value in params.items()), *overrides)
-    given = {one.get_key_element(): one for one in parsed(texts, own)}
-    if composed.get("tuned") is None and "tuned" not in given:
+    if not command.many:
+        return
+    given, own = command.whole.last, command.typed.own
+    if command.config.get("tuned") is None and "tuned" not in given:
         return
     decisive = {"tuned", "seeds", *groups(own)}
     options = list[list[str]]()
@@ -104,7 +110,7 @@ def check_tuned(
         if isinstance(value, IntervalSweep):
             values = [str(value.start)]
         else:
-            values = list(one.sweep_string_iterator()) if one.is_sweep_override() else []
+            values = alternatives(one) if one.is_sweep_override() else []
         some = values if key in decisive else values[:1]
         options.append([f"{key}={text}" for text in some] or [str(one.input_line)])
     errors: dict[str, ConfigError] = {}
@@ -114,7 +120,7 @@ def check_tuned(
             continue
         config = compose(combination, own)
         try:
-            apply_tuned(config, config.hydra.runtime.choices, combination)
+            apply_tuned(config, config.hydra.runtime.choices, Typed(combination, own).values)
         except ConfigError as error:
             for text in untried & set(combination):
                 errors.setdefault(text, error)
@@ -125,15 +131,45 @@ def check_tuned(
         raise lacking[0]
 
 
+def check_direction(command: Command) -> None:
+    """Refuse a sweeper that would look for the worst value of the objective.
+
+    Raises:
+        ConfigError: naming the direction that is better.
+    """
+    if not command.many:
+        return
+    sweeper: Any = OmegaConf.to_container(command.config.hydra.sweeper, enum_to_str=True)
+    direction = sweeper.get("direction")
+    metric = schema.objective_of(command.config)
+    own, better = schema.headline_of(command.config)
+    if metric in METRICS:
+        better = METRICS[metric].better
+    wanted = _DIRECTIONS.get(better) if metric in METRICS or metric.endswith(own) else None
+    if wanted is not None and direction is not None:
+        allowed = f"{wanted}, since {metric} is better the {better} it is"
+        require(direction == wanted, "hydra.sweeper.direction", direction, allowed)
+
+
+# in the order in which a mistake is told; those of form and choices come before Hydra composes
+CHECKS: tuple[Callable[[Command], None], ...] = (
+    check_form,
+    check_choices,
+    check_hydra,
+    check_tuned,
+    check_read,
+    check_direction,
+)
+
+
 def checked(
     composed: DictConfig,
-    choices: Mapping[str, Any],
-    overrides: Sequence[str],
-    typed: Collection[str],
-    own: Path | None,
+    chosen: Mapping[str, Any],
+    typed: Typed,
+    shared: Collection[str],
     warn: Callable[[str, bool], object],
 ) -> tuple[DictConfig, dict[str, Any]]:
-    """What is refused or told of every job, whoever composed it: a run, a sweep, a search, Python.
+    """What is refused or told of every job.
 
     All that can be known before PyTorch is imported; `fedclust.launch.unread.without_effect` is
     for afterwards.
@@ -141,10 +177,9 @@ def checked(
     Args:
         composed: the job's config, without the node `hydra`; its own solver yields to what is
             typed.
-        choices: of every group.
-        overrides: of the job.
-        typed: shared keys to which values are typed, see `typed_keys`.
-        own: the folder given with --config-dir.
+        chosen: the choices of every group.
+        typed: the job's overrides.
+        shared: shared keys to which values are typed, see `shared_keys`.
         warn: is told what has no effect, and whether it holds of this method alone.
 
     Returns:
@@ -153,19 +188,33 @@ def checked(
     Raises:
         ConfigError: for what cannot be a job.
     """
-    yield_to_typed(composed, typed)
-    for key in unread(composed, typed):
-        if text := why_unread(key, composed, str(choices["algorithm"]), own):
+    yield_to_typed(composed, shared)
+    for key in unread(composed, shared):
+        if text := why_unread(key, composed, str(chosen["algorithm"]), typed.own):
             warn(text, False)
-    tuned, search, settings = apply_tuned(composed, choices, overrides)
-    more = {"choices": dict(choices), "overrides": list(overrides), **search}
+    tuned, search, settings = apply_tuned(composed, chosen, typed.values)
+    more = {"choices": dict(chosen), "overrides": list(typed.texts), **search}
     resolved = schema.resolve(tuned, more)
-    check_scale(choices, resolved["scale"], own)
+    check_scale(chosen, resolved["scale"], typed.own)
     schema.check_keys(resolved)
-    schema.check_sampling(resolved, overrides)
+    schema.check_sampling(resolved, typed.keys)
     if remark := elsewhere(settings, resolved):
         warn(remark, True)
     return tuned, resolved
+
+
+def choices_of(hydra: Any) -> dict[str, str]:
+    """What is chosen of every group of ours, from the node `hydra` of a config."""
+    named = hydra.runtime.choices.items()
+    return {str(group): name for group, name in named if not str(group).startswith("hydra")}
+
+
+def without_hydra(composed: DictConfig) -> DictConfig:
+    """The config of a job, which does not know how it is launched."""
+    config = copy.deepcopy(composed)
+    with read_write(config), open_dict(config):
+        del config["hydra"]
+    return config
 
 
 def check_report(resolved: Mapping[str, Any]) -> None:

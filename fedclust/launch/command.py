@@ -1,121 +1,98 @@
-"""From overrides to finished folders: what the command line and Python share."""
+"""From what is typed to the first round and the report. Read this first.
+
+`launch` is what `fedclust run` and Python call, `run_job` what Hydra's launcher calls for every
+job, in this process or in others.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from hydra._internal.callbacks import Callbacks
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus, run_job
-from hydra.types import HydraContext, RunMode
+from hydra.types import HydraContext
 
 from fedclust.helpers.distributed import quiet
 from fedclust.helpers.errors import SweepError
-from fedclust.launch.checks import check_choices, check_form, check_tuned
-from fedclust.launch.compose import compose, in_mode
-from fedclust.launch.failures import Stopped
-from fedclust.launch.guard import check_hydra
-from fedclust.launch.job import JobRunner
+from fedclust.launch.checks import prepared
+from fedclust.launch.compose import Command, SweepLoader, in_mode
+from fedclust.launch.failures import as_raised
+from fedclust.launch.guard import hydra_of_its_own
+from fedclust.launch.job import Jobs, LaunchedJob
 from fedclust.launch.launchers import explained, told_elsewhere
-from fedclust.launch.notes import Notes, notes
-from fedclust.launch.surroundings import VARIABLES, FoldersBefore, hydra_of_its_own
-from fedclust.launch.sweep import check_direction, jobs_of, methods
-from fedclust.launch.sweep_loader import SweepLoader
-from fedclust.launch.sweep_report import report_sweep
-from fedclust.launch.unread import for_first_method, refuse_unread, typed_keys
+from fedclust.launch.sweep import notes, report_sweep
+from fedclust.launch.typed import Typed
 
 
-def launch(
-    overrides: Sequence[str],
-    own: Path | None = None,
-    *,
-    multirun: bool = False,
-    warn: Callable[[str], object] | None = None,
-) -> Path:
-    """Run one job, or with `multirun` or an experiment a sweep of them.
-
-    What Hydra and PyTorch keep for the whole process is afterwards as it was before.
-
-    Args:
-        overrides: Hydra's.
-        own: the folder given with --config-dir.
-        multirun: whether KEY=VALUE,VALUE,… means a job for every value.
-        warn: told what somebody should know of jobs that were done already, besides the terminal.
-
-    Returns:
-        The folder of the job, or of the sweep.
+def launch(typed: Typed, warn: Callable[[str], object] = lambda _: None) -> Path:
+    """Run one job or a sweep of them; returns the folder. `warn` is told of jobs done already.
 
     Raises:
         SweepError: when jobs of a sweep could not run; the others have.
         Exception: what stopped the only job, as it was raised.
     """
-    elsewhere = any("submitit_slurm" in one for one in overrides)
-    with hydra_of_its_own(own, overrides), notes(Path.cwd() if elsewhere else None) as noted:
-        where = noted.folder
-        aside = [f"hydra.run.dir='{where}'", f"hydra.sweep.dir='{where}'"] if quiet() else []
-        try:
-            folder = _composed_and_run([*overrides, *aside], own, noted, multirun)
-        except Stopped as stopped:
-            raise stopped.reason from stopped.reason.__cause__
-        if warn is not None:
-            for line in noted.lines("remarks"):
-                warn(line)
-        if noted.not_run():
-            raise SweepError(folder, noted.not_run())
-        return folder
+    with hydra_of_its_own(typed), notes(typed.texts) as noted, as_raised():
+        command = prepared(_aside(typed, noted.folder))  # composes, and refuses what cannot be
+        _by_hydra(command, Jobs.of(command, noted, one_job))  # calls `one_job` for every job
+        if command.many:
+            report_sweep(command.results, noted)
+        for line in noted.lines("remarks"):
+            warn(line)
+        if failed := noted.not_run():
+            raise SweepError(command.results.absolute(), failed)
+        return command.results.absolute()
 
 
-def _composed_and_run(overrides: list[str], own: Path | None, noted: Notes, multirun: bool) -> Path:
-    """Compose, check what Hydra is about to do, and let it run the job or the sweep.
+def one_job(job: LaunchedJob) -> float:
+    """One job, from its config to its last round; returns its objective."""
+    config = job.checked()  # refuses what this job cannot have
+    with job.loading(config):
+        folder = job.opened(config)  # new, or to be continued; refuses that of another config
+        built = None if job.is_done(folder) else job.built(config, folder)  # data, engine, method
+    if built is None:
+        return job.told_again(folder)
+    from fedclust.runtime.run import run  # and with it PyTorch
 
-    Returns:
-        The folder of the job, or of the sweep.
-    """
-    check_form(overrides, own)
-    check_choices(overrides, own)
-    config = compose(for_first_method(overrides, own), own)
-    many = multirun or config.hydra.mode is RunMode.MULTIRUN
-    mode = RunMode.MULTIRUN if many else RunMode.RUN
-    results = check_hydra(config, [*overrides, f"hydra.mode={mode.name}"], many=many)
-    if many:
-        check_tuned(config, overrides, own)
-    refuse_unread(config, overrides, own, methods(config, overrides, own))
-    config = in_mode(config, overrides, own, mode)
-    runner = JobRunner(
-        own=own,
-        notes=noted,
-        before=FoldersBefore.of(results),
-        typed=typed_keys(overrides),
-        num_jobs=jobs_of(config, overrides, own) if many else 1,
-        variables=os.environ[VARIABLES],
-    )
+    progress = job.progress(config)
+    run(built, folder, progress)  # the rounds, from the newest checkpoint on
+    return job.told(folder, built, progress)
+
+
+def _aside(typed: Typed, folder: Path) -> Typed:
+    """What is typed; a rank beside the first has Hydra's folders aside."""
+    if not quiet():
+        return typed
+    return typed.and_also(f"hydra.run.dir='{folder}'", f"hydra.sweep.dir='{folder}'")
+
+
+def _by_hydra(command: Command, jobs: Jobs) -> None:
+    """Let Hydra run the job, or its sweeper and launcher the jobs of a sweep."""
+    config, own = in_mode(command), command.typed.own
     context = HydraContext(config_loader=SweepLoader(own), callbacks=Callbacks(config))
     try:
-        if many:
-            check_direction(config)
+        if command.many:
             launcher = config.hydra.launcher
-            with told_elsewhere(launcher, results, noted, runner.num_jobs), explained(launcher):
+            elsewhere = told_elsewhere(launcher, command.results, jobs.notes, jobs.num_jobs)
+            with elsewhere, explained(launcher):
                 context.callbacks.on_multirun_start(config=config, config_name="config")
                 sweeper = Plugins.instance().instantiate_sweeper(
-                    hydra_context=context, task_function=runner, config=config
+                    hydra_context=context, task_function=jobs, config=config
                 )
                 sweeper.sweep(list(config.hydra.overrides.task))
                 context.callbacks.on_multirun_end(config=config, config_name="config")
-            report_sweep(results, noted)
-        else:
-            context.callbacks.on_run_start(config=config, config_name="config")
-            done = run_job(
-                hydra_context=context,
-                task_function=runner,
-                config=config,
-                job_dir_key="hydra.run.dir",
-                job_subdir_key=None,
-            )
-            context.callbacks.on_run_end(config=config, config_name="config", job_return=done)
-            if done.status is JobStatus.FAILED:  # `return_value` would print lines of its own
-                raise done._return_value
+            return
+        context.callbacks.on_run_start(config=config, config_name="config")
+        done = run_job(
+            hydra_context=context,
+            task_function=jobs,
+            config=config,
+            job_dir_key="hydra.run.dir",
+            job_subdir_key=None,
+        )
+        context.callbacks.on_run_end(config=config, config_name="config", job_return=done)
+        if done.status is JobStatus.FAILED:  # `return_value` would print lines of its own
+            raise done._return_value
     finally:
-        runner.before.remove_unused(results)
-    return results.absolute()
+        jobs.before.remove_unused(command.results)

@@ -1,21 +1,30 @@
-"""A config from overrides: Hydra's, of our tree with a user's own in front."""
+"""What a command asks for: the config that Hydra composes of what is typed, from our tree with a
+user's own in front.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import pickle
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.core.utils import setup_globals
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from omegaconf.resolvers.oc import env
 from yaml import YAMLError
 
 from fedclust.config import schema
@@ -25,8 +34,122 @@ from fedclust.config.tree import choices
 from fedclust.helpers.errors import ConfigError, UserError, require
 from fedclust.helpers.files import read_text
 from fedclust.launch import scales
-from fedclust.launch.job_folder import job_folder
-from fedclust.launch.surroundings import read_environment
+from fedclust.launch.sweep import is_basic
+from fedclust.launch.typed import Typed, job_folder
+
+# the names that typed values read: where a launcher resolves folders, it has the environment alone
+VARIABLES = "FEDCLUST_TYPED_VARIABLES"
+_OURS = ("FEDCLUST_DATA",)  # read by our own files
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is typed, and what it asks for; composed when it is first looked at.
+
+    Attributes:
+        typed: what is typed; `many` is False where no sweeper of Hydra's runs jobs.
+        composed: the config, where the caller has it: of its first job.
+        names: its methods, where the caller knows them.
+    """
+
+    typed: Typed
+    composed: DictConfig | None = None
+    names: Collection[str] = ()
+
+    @cached_property
+    def config(self) -> DictConfig:
+        """The config with the node `hydra`, of a sweep with its first method."""
+        if self.composed is not None:
+            return self.composed
+        return compose(first_method(self.typed), self.typed.own)
+
+    @cached_property
+    def many(self) -> bool:
+        """Whether a sweep is to start."""
+        asked = self.typed.many
+        return self.config.hydra.mode is RunMode.MULTIRUN if asked is None else asked
+
+    @cached_property
+    def whole(self) -> Typed:
+        """What is typed over what an experiment sweeps."""
+        return self.typed.over(self.config.hydra.sweeper.get("params") or {})
+
+    @property
+    def methods(self) -> Collection[str]:
+        """By name, those inside a wrapper too."""
+        return self.names or _methods(self.config, self.whole, inside=True)
+
+    @cached_property
+    def results(self) -> Path:
+        """The folder of the job, or of the sweep."""
+        HydraConfig.instance().set_config(self.config)  # the folder's name refers to it
+        key = "sweep.dir" if self.many else "run.dir"
+        return Path(str(OmegaConf.select(self.config.hydra, key)))
+
+    @property
+    def num_jobs(self) -> int | None:
+        """How many there are; None where a sweeper does not say: it chooses the next job by what
+        the last ones have returned.
+        """
+        sweeper = self.config.hydra.sweeper
+        if not self.many:
+            return 1
+        if str(sweeper["_target_"]).endswith(".BasicSweeper"):
+            return num_jobs(self.whole)
+        trials = sweeper.get("n_trials")
+        return trials if isinstance(trials, int) else None
+
+
+def num_jobs(typed: Typed) -> int:
+    """Jobs of Hydra's own sweeper: the product of the values per key, 1 without any."""
+    several = (one for one in typed.last.values() if one.is_sweep_override())
+    return prod(sum(1 for _ in one.sweep_iterator()) for one in several)
+
+
+def _methods(config: DictConfig, typed: Typed, *, inside: bool) -> list[str]:
+    """The methods that are typed, or that of the config; those `inside` a wrapper, too."""
+    chosen = {"algorithm": [config.hydra.runtime.choices.algorithm], **typed.choices}
+    keys = [key for key in chosen if key == "algorithm" or (inside and key[:10] == "algorithm@")]
+    return [str(name) for key in keys for name in chosen[key]]
+
+
+def first_method(typed: Typed) -> tuple[str, ...]:
+    """The overrides with the first method of a sweep in place of all, where options of methods are
+    typed: Hydra composes a sweep itself with the default method, which may not have them.
+
+    Raises:
+        ConfigError: for an option that some of the methods have and others do not.
+    """
+    keys = [one.get_key_element() for one in typed.overrides]
+    pairs, own = list(zip(keys, typed.texts, strict=True)), typed.own
+    options = {key: text for key, text in reversed(pairs) if key.startswith("algorithm.")}
+    if not options:
+        return typed.texts
+    others = Typed(tuple(text for key, text in pairs if key not in options), own)
+    config = compose(others.texts, own)
+    whole = others.over(config.hydra.sweeper.get("params") or {})
+    methods = _methods(config, whole, inside=False)
+    if len(methods) < 2:
+        return typed.texts
+    nodes = {name: compose_or_none([f"algorithm={name}"], own) for name in methods}
+    for key, text in reversed(options.items()):
+        have = [name for name, node in nodes.items() if node and _has(node, key)]
+        lack = [name for name in methods if name not in have]
+        if have and lack:
+            raise ConfigError(
+                f"{text} is not allowed for {', '.join(lack)}: run algorithm={','.join(have)} with "
+                f"it and algorithm={','.join(lack)} without; the report joins the two commands"
+            )
+    first = f"algorithm={methods[0]}"
+    return tuple(first if key == "algorithm" else text for key, text in pairs)
+
+
+def _has(node: DictConfig, key: str) -> bool:
+    """Whether a config has a key, also where its value is null."""
+    above, _, name = key.rpartition(".")
+    holder = OmegaConf.select(node, above)
+    return OmegaConf.is_dict(holder) and name in holder
 
 
 def loader(own: Path | None) -> ConfigLoaderImpl:
@@ -87,32 +210,59 @@ def _check_mappings(overrides: Sequence[str], own: Path | None) -> None:
             require(node is None or named, str(file), node, "a mapping, whose keys are texts")
 
 
-def in_mode(
-    composed: DictConfig, overrides: Sequence[str], own: Path | None, mode: RunMode
-) -> DictConfig:
+def in_mode(command: Command) -> DictConfig:
     """The config of one job or of a sweep, as Hydra composes it where the mode is typed too.
 
     Args:
-        composed: what `compose` gave for the overrides, or for the first of several values;
-            changed in place.
-        overrides, own: as for `compose`.
-        mode: one job, or a sweep.
+        command: its config is changed in place.
 
     Raises:
         hydra.errors.HydraException: of one job for several values of a key, or an open choice.
     """
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    composed, typed = command.config, command.typed
+    mode = RunMode.MULTIRUN if command.many else RunMode.RUN
     if mode is RunMode.RUN:
-        ConfigLoaderImpl.validate_sweep_overrides_legal(parsed, mode, from_shell=True)
+        overrides = list(typed.overrides)
+        ConfigLoaderImpl.validate_sweep_overrides_legal(overrides, mode, from_shell=True)
         choices = composed.hydra.runtime.choices
         if any(OmegaConf.is_missing(choices, group) for group in choices):  # a sweep may leave it
-            composed = loader(own).load_configuration("config", list(overrides), mode)
+            composed = loader(typed.own).load_configuration("config", list(typed.texts), mode)
     OmegaConf.set_readonly(composed.hydra, False)
     composed.hydra.mode = mode
     composed.hydra.overrides.hydra.append(f"hydra.mode={mode.name}")
-    task = [one.input_line for one in parsed if not one.is_hydra_override()]
+    task = [one.input_line for one in typed.overrides if not one.is_hydra_override()]
     composed.hydra.overrides.task = task
     return composed
+
+
+class SweepLoader(ConfigLoaderImpl):
+    """What composes the configs of jobs, each once where the jobs run in this process.
+
+    Hydra composes every job to see whether it can be, and again to run it: two to three tenths of
+    a second each time. Here the first config is kept until the job is started, so that a file that
+    changes during a sweep changes none of its jobs.
+
+    Args:
+        own: the folder given with --config-dir.
+    """
+
+    def __init__(self, own: Path | None) -> None:
+        super().__init__(config_search_path=scales.search_path(own))
+        self._kept: dict[tuple[str, ...], bytes] = {}  # compressed: objects of a config take 1 MB
+
+    def load_sweep_config(
+        self, master_config: DictConfig, sweep_overrides: list[str]
+    ) -> DictConfig:
+        """The config of one job of a sweep; the second time the one of before."""
+        job = tuple(sweep_overrides)
+        if (kept := self._kept.pop(job, None)) is not None:
+            config: DictConfig = pickle.loads(zlib.decompress(kept))
+        else:
+            config = super().load_sweep_config(master_config, sweep_overrides)
+            if is_basic(master_config.hydra.launcher):  # others compose where they run
+                self._kept[job] = zlib.compress(pickle.dumps(config), level=1)
+        OmegaConf.copy_cache(from_config=master_config, to_config=config)
+        return config
 
 
 def compose_or_none(overrides: Sequence[str], own: Path | None = None) -> DictConfig | None:
@@ -148,6 +298,19 @@ def checked_name(name: str) -> str:
     """
     require(schema.NAME.holds(name), "name", name, schema.NAME.allowed)
     return str(name)
+
+
+def read_environment(name: str, default: object = _MISSING) -> object:
+    """What `${oc.env:NAME}` is: a file may not read a user's environment into a config, from where
+    it goes into folders' names and to trackers.
+
+    Raises:
+        ConfigError: for a variable that no typed value reads.
+    """
+    if VARIABLES in os.environ:  # otherwise it is another program's config
+        known = (*_OURS, *os.environ[VARIABLES].split())
+        require(name in known, "oc.env", name, "read by values that are typed only, not by files")
+    return env(name) if default is _MISSING else env(name, default)
 
 
 def register(keys: type = schema.RunConfig) -> None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -33,7 +34,7 @@ from fedclust.helpers.errors import (
 )
 from fedclust.helpers.memory import short_of_memory
 from fedclust.helpers.prose import say
-from fedclust.launch.notes import Notes
+from fedclust.launch.sweep import Notes
 from fedclust.runtime.signals import by_a_signal
 
 T = TypeVar("T")
@@ -65,6 +66,15 @@ class Stopped(BaseException):
     def __init__(self, reason: Exception) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+@contextmanager
+def as_raised() -> Iterator[None]:
+    """What has stopped a sweep is raised as it was."""
+    try:
+        yield
+    except Stopped as stopped:
+        raise stopped.reason from stopped.reason.__cause__
 
 
 def attempt(work: Callable[[], T], folder: Path) -> T:

@@ -1,23 +1,42 @@
-"""What a config may tell Hydra: a file may come from anywhere, what was typed is the user's wish.
+"""What stands between a command and Hydra: what a config may tell it, and what a command needs of
+its process and changes there, put back when it has ended.
 
-Hydra makes objects from its own part of a config and makes folders before a job is checked, so that
-part is checked first. A file may state a sweep and a launcher's options; where files go and what
-else runs is the user's to type.
+A file may come from anywhere, what was typed is the user's wish. Hydra makes objects from its own
+part of a config and makes folders before a job is checked, so that part is checked first. A file
+may state a sweep and a launcher's options; where files go and what else runs is the user's to type.
+
+A notebook goes on after a job, may have begun a Hydra application of its own, and may edit a file
+between two runs.
 """
 
 from __future__ import annotations
 
+import argparse
+import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import invalidate_caches
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobRuntime, env_override
+from hydra.version import VersionBase, setbase
 from omegaconf import DictConfig, OmegaConf
 
 from fedclust.config.schema import NAME
+from fedclust.helpers.ambient import as_libraries_begin
 from fedclust.helpers.errors import require
-from fedclust.launch.compose import compose_or_none
+from fedclust.launch.compose import VARIABLES, Command, compose_or_none
+from fedclust.launch.scales import search_path
+from fedclust.launch.typed import Typed
 
 _PLUGINS = ("hydra_plugins.", "hydra._internal.core_plugins.", "optuna.samplers.")
 _SUBDIR = (
@@ -34,24 +53,19 @@ _RESOURCES = {
     *("signal_delay_s", "max_num_timeout", "array_parallelism"),
     *("params", "max_batch_size", "direction", "n_trials", "sampler", "max_failure_rate"),
 }
+_READ = re.compile(r"oc\.env\s*:\s*['\"]?(\w+)")
+_FULL_ERROR = "HYDRA_FULL_ERROR"
+_one_at_a_time = RLock()  # Hydra's state is the process's
 _COUNTERS = re.compile(r"\$\{hydra[.:]job\.(num|id|override_dirname)\}")
 
 
-def check_hydra(composed: DictConfig, overrides: Sequence[str], *, many: bool) -> Path:
+def check_hydra(command: Command) -> None:
     """Check Hydra's part of a composed config, before Hydra acts on it.
-
-    Args:
-        composed: with the node `hydra`.
-        overrides: as typed.
-        many: whether a sweep is to start.
-
-    Returns:
-        The folder that the results go to: the job's, or the sweep's.
 
     Raises:
         ConfigError: naming the key.
     """
-    typed = {override.lstrip("+~").partition("=")[0] for override in overrides}
+    composed, typed = command.config, set(command.typed.keys)
     node = OmegaConf.to_container(composed.hydra, resolve=False)
     assert isinstance(node, dict)
     for key, value in _entries(node, "hydra"):
@@ -71,17 +85,14 @@ def check_hydra(composed: DictConfig, overrides: Sequence[str], *, many: bool) -
         wish = any(one.startswith(key) for one in typed)
         require(not value or wish, key, value, "nothing, unless it is typed")
     require(NAME.holds(composed.name), "name", composed.name, NAME.allowed)
-    HydraConfig.instance().set_config(composed)
-    key = "hydra.sweep.dir" if many else "hydra.run.dir"
-    folder = Path(str(OmegaConf.select(composed, key)))
-    _check_inside(key, folder, typed)
+    folder = command.results
+    _check_inside("hydra.sweep.dir" if command.many else "hydra.run.dir", folder, typed)
     subdir = str(node["sweep"]["subdir"])
-    if many and subdir != _SUBDIR:
+    if command.many and subdir != _SUBDIR:
         key, plain = "hydra.sweep.subdir", _COUNTERS.sub("0", subdir)
         allowed = "a folder that nothing but ${hydra.job.num} is put into, unless it is typed"
         require("${" not in plain or key in typed, key, subdir, allowed)
         _check_inside(key, folder / plain, typed, folder)
-    return folder
 
 
 def _check_plugin(composed: DictConfig, key: str, value: Any, wish: bool) -> None:
@@ -105,7 +116,7 @@ def _check_plugin(composed: DictConfig, key: str, value: Any, wish: bool) -> Non
     require(value == default, key, value, "its default, unless it is typed: it may run commands")
 
 
-def _check_inside(key: str, folder: Path, typed: set[str], above: Path = Path()) -> None:
+def _check_inside(key: str, folder: Path, typed: Collection[str], above: Path = Path()) -> None:
     """Refuse a folder that was not typed and is not inside the current one, or inside `above`.
 
     `outputs` itself may be a link to another disk.
@@ -126,3 +137,118 @@ def _entries(node: Any, key: str) -> Iterator[tuple[str, Any]]:
         yield f"{key}.{name}", value
         if isinstance(value, Mapping | list):
             yield from _entries(value, f"{key}.{name}")
+
+
+@contextmanager
+def hydra_of_its_own(typed: Typed) -> Iterator[None]:
+    """A Hydra without state, libraries as they begin, and the environment of a command; all are put
+    back afterwards.
+
+    Of several threads one at a time is inside.
+
+    Raises:
+        ConfigError: if there is no such folder as is given with --config-dir.
+    """
+    if typed.own is not None:
+        require(typed.own.is_dir(), "--config-dir", typed.own, "there is no such folder")
+    variables = [name for text in typed.texts for name in _READ.findall(text)]
+    # Hydra's errors reach us as they are, not printed
+    environment = {VARIABLES: " ".join(variables), _FULL_ERROR: "1"}
+    with _one_at_a_time, env_override(environment), as_libraries_begin():
+        hydra, config = GlobalHydra.instance().hydra, HydraConfig.instance().cfg
+        base, name = VersionBase.instance().getbase(), JobRuntime.instance().get("name")
+        root = logging.getLogger()
+        level, handlers = root.level, list(root.handlers)
+        GlobalHydra.instance().clear()
+        setbase("1.3")
+        JobRuntime.instance().set("name", "fedclust")
+        try:
+            yield
+        finally:
+            GlobalHydra.instance().hydra, HydraConfig.instance().cfg = hydra, config
+            VersionBase.instance().version_base = base
+            JobRuntime.instance().set("name", name)
+            root.setLevel(level)
+            root.handlers[:] = handlers
+
+
+@contextmanager
+def importable(own: Path | None) -> Iterator[None]:
+    """The Python files of a folder can be imported, and are read anew the next time."""
+    if own is None:
+        yield
+        return
+    before = set(sys.modules)
+    invalidate_caches()  # or a file just written is not found
+    sys.path.append(str(own))  # last: a scipy.py there is not SciPy
+    try:
+        yield
+    finally:
+        sys.path.remove(str(own))
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and Path(file).resolve().is_relative_to(own):
+                del sys.modules[name]
+
+
+@dataclass(frozen=True)
+class FoldersBefore:
+    """Which folders there were before Hydra made those of the results.
+
+    Hydra makes folders, and a sweep's multirun.yaml, before a job has been checked; sweep.json
+    says of a sweep why its jobs were refused.
+
+    Attributes:
+        results: the folder of the results.
+        there: it and those above it, as far as they were there, and what it held.
+    """
+
+    results: Path
+    there: frozenset[Path]
+
+    @classmethod
+    def of(cls, results: Path) -> FoldersBefore:
+        """Those of now."""
+        results = results.absolute()
+        above = [folder for folder in (results, *results.parents) if folder.is_dir()]
+        below = results.iterdir() if results.is_dir() else ()
+        return cls(results, frozenset([*above, *below]))
+
+    def remove_unused(self, folder: Path) -> None:
+        """Remove a folder, and those above it, where Hydra has made them and nobody filled them."""
+        folder = folder.absolute()
+        if not folder.is_relative_to(self.results):
+            return
+        while folder.is_relative_to(self.results) or folder not in self.there:
+            if folder.is_dir():
+                made = {path.name for path in folder.iterdir() if path not in self.there}
+                if made - {"multirun.yaml", "sweep.json"}:
+                    return
+                for name in made:
+                    (folder / name).unlink()
+                if folder in self.there or any(folder.iterdir()):
+                    return
+                folder.rmdir()
+            folder = folder.parent
+
+
+def show(given: argparse.Namespace, typed: Typed) -> None:
+    """Let Hydra print what --cfg, --info or --hydra-help asks for.
+
+    Args:
+        given: what `parsed_flags` has read.
+        typed: the overrides.
+
+    Raises:
+        ConfigError: if there is no such folder.
+        hydra.errors.HydraException: for a config that cannot be composed.
+    """
+    with hydra_of_its_own(typed):
+        # hydra.main would read the user's files without their scales
+        shown = Hydra.create_main_hydra2("fedclust", search_path(typed.own))
+        if given.hydra_help:
+            shown.hydra_help("config", get_args_parser(), given)
+        elif given.cfg:
+            shown.show_cfg("config", list(typed.texts), given.cfg, given.package, given.resolve)
+        else:
+            shown.show_info(given.info, "config", list(typed.texts))

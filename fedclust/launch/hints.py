@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
@@ -15,8 +14,8 @@ from fedclust.config.schema import SCHEMA, allowed
 from fedclust.config.tree import choices_with, groups
 from fedclust.helpers.errors import closest, did_you_mean, pasted, some_of, typed
 from fedclust.helpers.extras import install
-from fedclust.launch.arguments import user_dir, without_user_dir
 from fedclust.launch.compose import compose_or_none, names_of, node_at
+from fedclust.launch.typed import Typed, parsed
 
 # which extra brings a choice of Hydra that is not there
 _EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
@@ -61,11 +60,11 @@ def explained(error: Exception, arguments: Sequence[str], sweep: str = "`fedclus
         arguments: of `fedclust run`.
         sweep: what runs several jobs, in words.
     """
-    line = _in_one_line(error)
+    line, given = _in_one_line(error), Typed.of(arguments)
     if own := _OWN.search(line):  # what `${oc.env:…}` and the like have said themselves
         return own[1]
     for explain in (_no_choice, _wrong_kind, _unquoted):
-        if words := explain(line, arguments):
+        if words := explain(line, given):
             return words
     if several := _SEVERAL.search(line):
         key, values, in_row = several.groups()
@@ -73,7 +72,7 @@ def explained(error: Exception, arguments: Sequence[str], sweep: str = "`fedclus
         one = f"; {ways[0]} is one list, and {ways[1]} one text" if in_row else ""
         return f"{key}={values} is not allowed: {sweep} runs a job for every value{one}"
     if key := _NO_KEY.search(line):
-        return f"there is no key {key[1]}; {_meant_key(key[1], arguments)}"
+        return f"there is no key {key[1]}; {_meant_key(key[1], given)}"
     return line
 
 
@@ -94,10 +93,10 @@ def _in_one_line(error: Exception) -> str:
     return head if detail in head or cause is error else f"{head}: {detail.split(' full_key:')[0]}"
 
 
-def _wrong_kind(line: str, arguments: Sequence[str]) -> str:
+def _wrong_kind(line: str, given: Typed) -> str:
     """What to say of a value whose type a top-level key does not have."""
     head = "Error merging override "
-    text = next((one for one in arguments if line.startswith(f"{head}{one}:")), "")
+    text = next((one for one in given.texts if line.startswith(f"{head}{one}:")), "")
     key, _, value = text.lstrip("+").partition("=")
     words = "true or false" if "valid bool" in line else allowed(key)
     if not words and "Cannot convert 'list'" in line:
@@ -105,11 +104,11 @@ def _wrong_kind(line: str, arguments: Sequence[str]) -> str:
     return f"{key}={value or repr(value)} is not allowed: {words}" if text and words else ""
 
 
-def _unquoted(line: str, arguments: Sequence[str]) -> str:
+def _unquoted(line: str, given: Typed) -> str:
     """What to say of a value that Hydra's grammar cannot read as it is."""
     if not any(one in line for one in _UNREAD):
         return ""
-    for text in without_user_dir(arguments):
+    for text in given.texts:
         key, equals, value = text.partition("=")
         if equals and not _is_read(text):
             plain = value.strip("'\"")  # quotes within are part of it
@@ -122,13 +121,13 @@ def _unquoted(line: str, arguments: Sequence[str]) -> str:
 
 def _is_read(text: str) -> bool:
     try:
-        OverridesParser.create().parse_override(text)
+        parsed([text])
     except HydraException:
         return False
     return True
 
 
-def _no_choice(line: str, arguments: Sequence[str]) -> str:
+def _no_choice(line: str, given: Typed) -> str:
     """What to say of a choice that a group does not have; "" where the line is of something
     else.
     """
@@ -141,7 +140,7 @@ def _no_choice(line: str, arguments: Sequence[str]) -> str:
     if choice[1] in _EXTRA_OF:
         extra = _EXTRA_OF[choice[1]]
         return f"there is no {choice[1]} here: {install(extra)} brings it"
-    known = list(names_of(group, user_dir(arguments)))
+    known = list(names_of(group, given.own))
     inside = [one for one in known if one.startswith(f"{name}/")]
     if inside:
         return f"there is no {choice[1]}; there are {', '.join(inside)}"
@@ -156,17 +155,17 @@ def _no_choice(line: str, arguments: Sequence[str]) -> str:
     return f"there is no {choice[1]}; {meant and meant + ' '}{rest}"
 
 
-def _keys_but(key: str, arguments: Sequence[str]) -> list[str]:
+def _keys_but(key: str, given: Typed) -> list[str]:
     """The keys of a config that is composed without one override."""
-    others = [a for a in without_user_dir(arguments) if "=" in a and key not in a.partition("=")[0]]
-    config = compose_or_none(others, user_dir(arguments))
+    others = [one for one in given.texts if "=" in one and key not in one.partition("=")[0]]
+    config = compose_or_none(others, given.own)
     return [] if config is None else list(_all_keys(node_at(config, "")))
 
 
-def _meant_key(key: str, arguments: Sequence[str]) -> str:
+def _meant_key(key: str, given: Typed) -> str:
     """Which key may have been meant."""
-    there = _keys_but(key, arguments)
-    return _takers(key, there, user_dir(arguments)) or _meant_among(there, key)
+    there = _keys_but(key, given)
+    return _takers(key, there, given.own) or _meant_among(there, key)
 
 
 def _takers(key: str, there: Sequence[str], own: Path | None) -> str:

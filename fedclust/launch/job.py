@@ -1,4 +1,6 @@
-"""One job of a run or of a sweep: from the composed config to its finished folder."""
+"""The jobs of a command: what each of them checks, opens, builds and tells, in the order of
+`fedclust.launch.command.one_job`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,6 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from threading import Timer
 from time import perf_counter
@@ -25,89 +26,67 @@ from fedclust.helpers.distributed import here, quiet
 from fedclust.helpers.errors import counted
 from fedclust.helpers.messages import messages_may_be_lost
 from fedclust.helpers.prose import say
-from fedclust.launch import gpus
-from fedclust.launch.checks import check_report, checked
+from fedclust.launch.checks import check_report, checked, choices_of
+from fedclust.launch.compose import VARIABLES, Command
 from fedclust.launch.failures import attempt, attempt_in_sweep
-from fedclust.launch.launchers import end_with_sweep, is_basic
-from fedclust.launch.notes import Notes
-from fedclust.launch.surroundings import VARIABLES, FoldersBefore, importable
-from fedclust.launch.sweep_report import add_job, save_jobs
-from fedclust.launch.unread import without_effect
+from fedclust.launch.guard import FoldersBefore, importable
+from fedclust.launch.launchers import dealt_gpu, end_with_sweep, see_gpus_again, visible_gpus
+from fedclust.launch.sweep import Notes, add_job, is_basic, save_jobs
+from fedclust.launch.typed import Typed
+from fedclust.launch.unread import shared_keys, without_effect
 from fedclust.runtime.progress import Aside, Once, Progress, Replaced, Shown, Sweep
 from fedclust.runtime.shared_data import SharedData
 
 if TYPE_CHECKING:
+    from fedclust.config.job import Job
+    from fedclust.runtime.folder import RunFolder
     from fedclust.trackers import Tracker
 
 _LONG_LOADING = 3.0  # seconds after which a log is told of it
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """What Hydra asks for beside the config.
-
-    Attributes:
-        choices: of every group.
-        overrides: of the job.
-        folder: the job's.
-        number: of the job in its sweep, from 1; None for a single one.
-        sweep: the sweep's folder.
-        alone: whether no other job of the sweep runs at the same time.
-    """
-
-    choices: Mapping[str, Any]
-    overrides: Sequence[str]
-    folder: Path
-    number: int | None
-    sweep: Path
-    alone: bool
-
-    @classmethod
-    def of(cls, hydra: Any) -> Request:
-        """The request of the job that Hydra is in.
-
-        Args:
-            hydra: its part of the job's config.
-        """
-        named = hydra.runtime.choices.items()
-        in_sweep = hydra.mode is RunMode.MULTIRUN
-        return cls(
-            choices={str(k): v for k, v in named if not str(k).startswith("hydra")},
-            overrides=list(hydra.overrides.task),
-            folder=Path(hydra.runtime.output_dir),
-            number=int(hydra.job.num) + 1 if in_sweep else None,
-            sweep=Path(hydra.sweep.dir) if in_sweep else Path(),
-            alone=not in_sweep or is_basic(hydra.launcher),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobRunner:
+class Jobs:
     """Runs every job of a command; a launcher takes it to the processes that it starts.
 
     Attributes:
+        run: runs one; see `fedclust.launch.command.one_job`.
         own: the folder given with --config-dir.
         notes: what the jobs tell the command.
         before: the folders that there were before the command.
-        typed: shared keys to which values are typed.
+        shared: shared keys to which values are typed.
         num_jobs: how many there are; None where that is not known.
         variables: of the environment that typed values read.
-        gpus: which are visible to the command, see `gpus.visible`.
+        gpus: which are visible to the command, see `visible_gpus`.
         process: the command's.
         seconds: what jobs in this process have taken so far.
         data: of the job before.
     """
 
+    run: Callable[[LaunchedJob], float]
     own: Path | None
     notes: Notes
     before: FoldersBefore
-    typed: Sequence[str]
+    shared: Sequence[str]
     num_jobs: int | None
     variables: str
-    gpus: str | None = field(default_factory=gpus.visible)
+    gpus: str | None = field(default_factory=visible_gpus)
     process: int = field(default_factory=os.getpid)
     seconds: list[float] = field(default_factory=list)
     data: SharedData = field(default_factory=SharedData)
+
+    @classmethod
+    def of(cls, command: Command, notes: Notes, run: Callable[[LaunchedJob], float]) -> Jobs:
+        """Those of a command that is checked."""
+        return cls(
+            run=run,
+            own=command.typed.own,
+            notes=notes,
+            before=FoldersBefore.of(command.results),
+            shared=shared_keys(command.typed),
+            num_jobs=command.num_jobs,
+            variables=os.environ[VARIABLES],
+        )
 
     def __call__(self, config: DictConfig) -> float | None:
         """Run a job.
@@ -124,174 +103,204 @@ class JobRunner:
         """
         with messages_may_be_lost(), env_override({VARIABLES: self.variables}):
             hydra = HydraConfig.get()
-            request = Request.of(hydra)
-            console = Console(stderr=True, quiet=quiet())
-            work = partial(self._from_config, config, request, console)
-            if request.number is None:
-                return attempt(work, request.folder)
+            job = LaunchedJob(self, config, hydra)
+            if job.number is None:
+                return attempt(job.run, job.folder)
             end_with_sweep(self.process)
-            gpus.see_again(hydra.launcher, self.gpus)
-            place = request.number - 1, os.path.relpath(request.folder, request.sweep)
+            see_gpus_again(hydra.launcher, self.gpus)
+            place = job.number - 1, os.path.relpath(job.folder, job.sweep)
             add_job(self.notes, *place)
             value, why_not = attempt_in_sweep(
-                work, request.folder, console=console, own=self.own, notes=self.notes
+                job.run, job.folder, console=job.console, own=self.own, notes=self.notes
             )
             if why_not:
                 add_job(self.notes, *place, why_not)
-                save_jobs(self.notes, request.sweep)
-            self.notes.add_ended(request.number, why_not)
+                save_jobs(self.notes, job.sweep)
+            self.notes.add_ended(job.number, why_not)
             return value
 
-    def _from_config(self, config: DictConfig, request: Request, console: Console) -> float:
-        """Check a composed config and run what is left of its job; returns the job's objective.
+
+class LaunchedJob:
+    """One job as Hydra has launched it, in the order of `fedclust.launch.command.one_job`.
+
+    Args:
+        jobs: those of the command.
+        composed: the job's config, without the node `hydra`.
+        hydra: that node.
+
+    Attributes:
+        typed: the job's overrides.
+        chosen: the choices of every group.
+        folder: the job's.
+        number: of the job in its sweep, from 1; None for a single one.
+        sweep: the sweep's folder.
+        alone: whether no other job of the sweep runs at the same time.
+    """
+
+    def __init__(self, jobs: Jobs, composed: DictConfig, hydra: Any) -> None:
+        in_sweep = hydra.mode is RunMode.MULTIRUN
+        self._jobs, self._composed = jobs, composed
+        self.typed = Typed(tuple(hydra.overrides.task), jobs.own)
+        self.chosen = choices_of(hydra)
+        self.folder = Path(hydra.runtime.output_dir)
+        self.number = int(hydra.job.num) + 1 if in_sweep else None
+        self.sweep = Path(hydra.sweep.dir) if in_sweep else Path()
+        self.alone = not in_sweep or is_basic(hydra.launcher)
+        self.console = Console(stderr=True, quiet=quiet())
+        method = str(self.chosen["algorithm"])
+        self._once = Once(method, jobs.notes.is_new) if in_sweep else None
+        self._title = method
+        self._began = perf_counter()
+
+    def run(self) -> float:
+        """Run what is left of it; returns its objective."""
+        try:
+            with importable(self._jobs.own), ExitStack() as self._afterwards:
+                return self._jobs.run(self)
+        finally:
+            self._jobs.before.remove_unused(self.folder)
+
+    def checked(self) -> dict[str, Any]:
+        """The resolved config.
 
         Raises:
             UserError: for a config that cannot run.
         """
-        try:
-            choices = request.choices
-            aside = Aside(str(choices["algorithm"]), console, self._once(request))
-            tuned, resolved = checked(
-                config,
-                choices,
-                request.overrides,
-                self.typed,
-                self.own,
-                lambda line, of_method: aside.remark(line, of_method=of_method),
-            )
-            resolved["seeds"] = schema.seed_list(resolved["seeds"])
-            title = _title(choices, resolved)
-            if request.number is not None:
-                of_all = "" if self.num_jobs is None else f" of {self.num_jobs}"
-                title = f"job {request.number}{of_all}: {title}"
-            path = _relative(here().agree(lambda: request.folder))
-            with importable(self.own), ExitStack() as afterwards:
-                told = partial(without_effect, tuned, resolved, request.overrides, self.own)
-                value = self._finish(resolved, path, title, request, console, afterwards, told)
-            return value
-        finally:
-            self.before.remove_unused(request.folder)
+        aside = Aside(self._title, self.console, self._once)
+        self._composed, resolved = checked(
+            self._composed,
+            self.chosen,
+            self.typed,
+            self._jobs.shared,
+            lambda line, of_method: aside.remark(line, of_method=of_method),
+        )
+        resolved["seeds"] = schema.seed_list(resolved["seeds"])
+        self._title = _title(self.chosen, resolved)
+        if self.number is not None:
+            of_all = "" if self._jobs.num_jobs is None else f" of {self._jobs.num_jobs}"
+            self._title = f"job {self.number}{of_all}: {self._title}"
+        return resolved
 
-    def _finish(
-        self,
-        resolved: dict[str, Any],
-        path: Path,
-        title: str,
-        request: Request,
-        console: Console,
-        afterwards: ExitStack,
-        without_effect: Callable[[], list[str]],
-    ) -> float:
-        """Build and run a checked config; returns its objective.
-
-        Args:
-            resolved: the config.
-            path: of the job's folder.
-            title: the job in a few words.
-            request: what Hydra asks for.
-            console: where to tell.
-            afterwards: what is done when the job has ended.
-            without_effect: what was typed and has no effect, a sentence each.
-        """
-        began = perf_counter()
-        with _told_of_loading(title, console, resolved["progress"], request.alone):
+    @contextmanager
+    def loading(self, config: Mapping[str, Any]) -> Iterator[None]:
+        """While the block runs, say that the data are loaded."""
+        self._began = perf_counter()
+        with _told_of_loading(self._title, self.console, config["progress"], self.alone):
             # what a run needs and nothing else does costs most of a start
             import torch
 
-            from fedclust.config.build import build, check_device, data_of
-            from fedclust.metrics import meaning
-            from fedclust.metrics.meanings import read_meanings
-            from fedclust.metrics.summary import objective
-            from fedclust.runtime.folder import RunFolder
-            from fedclust.runtime.other_ranks import NO_TRACKER, ReadFolder
-            from fedclust.runtime.run import data_digests, run
+            self._afterwards.callback(torch.set_num_threads, torch.get_num_threads())
+            yield
 
-            afterwards.callback(torch.set_num_threads, torch.get_num_threads())
-            ranks = here()
-            if not ranks.leads:
-                resolved["tracker"] = NO_TRACKER
-            folder = (RunFolder if ranks.leads else ReadFolder)(path, resolved, self.own)
-            folder.check()
-            if request.number is not None:
-                save_jobs(self.notes, request.sweep)
-            metric = resolved["objective"]  # None for the task's own
-            built = None
-            if not ranks.agree(folder.is_done):
-                device = resolved["device"]
-                if not request.alone:
-                    locks = self.notes.folder / "gpus"
-                    device = afterwards.enter_context(gpus.dealt(device, locks))
-                engine = ranks.agree(folder.engine)
-                config = {**resolved, "device": device, "engine": engine}
-                built = build(config, self.own, federations=self.data.of(config))
-                self.data.keep(built.federations)
-                aside = Aside(title, console, self._once(request))
-                unused = traits_of(built.algorithm).unused
-                for line in without_effect():
-                    key = line.lstrip("+").partition("=")[0]
-                    of_method = key in unused or not schema.is_setting(key)
-                    aside.remark(line, of_method=of_method)
-            else:
-                check_device(resolved["device"])
-                read_meanings(path)  # no file of a user's was imported
-                if metric is not None:
-                    meaning(metric, "objective")
-                if ranks.leads and folder.has_touched_data():
-                    folder.confirm_data(data_digests(data_of(resolved, self.own)))
-            if resolved["report"] is not None:
-                check_report(resolved)
-            if built is None:
-                folder.renew()
-        if built is None:
-            for remark in folder.remarks:
-                Aside(title, console).warn(remark)
-                self.notes.add("remarks", remark)
-            value = ranks.agree(lambda: objective(folder.path, metric))
-            self._end(resolved, path, request, console, "is done already")
-            return value
-        progress = self._progress(title, console, request, shown=resolved["progress"])
-        afterwards.callback(built.tracker.close)
-        run(built, folder, progress)
+    def opened(self, config: dict[str, Any]) -> RunFolder:
+        """The job's folder, new or of the same config.
+
+        Args:
+            config: the resolved one; of all ranks the first alone has its tracker.
+
+        Raises:
+            RunFolderError: for that of another config.
+        """
+        from fedclust.runtime.folder import RunFolder
+        from fedclust.runtime.other_ranks import NO_TRACKER, ReadFolder
+
+        ranks = here()
+        path = _relative(ranks.agree(lambda: self.folder))
+        if not ranks.leads:
+            config["tracker"] = NO_TRACKER
+        folder = (RunFolder if ranks.leads else ReadFolder)(path, config, self._jobs.own)
+        folder.check()
+        if self.number is not None:
+            save_jobs(self._jobs.notes, self.sweep)
+        return folder
+
+    def is_done(self, folder: RunFolder) -> bool:
+        """Whether nothing is left to do; then what could be refused all the same is looked at."""
+        if not here().agree(folder.is_done):
+            return False
+        from fedclust.config.build import check_device, data_of
+        from fedclust.metrics import meaning
+        from fedclust.metrics.meanings import read_meanings
+        from fedclust.runtime.run import data_digests
+
+        config = folder.config
+        check_device(config["device"])
+        read_meanings(folder.path)  # no file of a user's was imported
+        if config["objective"] is not None:
+            meaning(config["objective"], "objective")
+        if here().leads and folder.has_touched_data():
+            folder.confirm_data(data_digests(data_of(config, self._jobs.own)))
+        if config["report"] is not None:
+            check_report(config)
+        folder.renew()
+        return True
+
+    def built(self, config: Mapping[str, Any], folder: RunFolder) -> Job:
+        """The parts of the job; tells what was typed and has no effect.
+
+        Raises:
+            UserError: for parts that cannot be, or do not fit each other.
+        """
+        from fedclust.config.build import build
+
+        device, jobs = config["device"], self._jobs
+        if not self.alone:
+            device = self._afterwards.enter_context(dealt_gpu(device, jobs.notes.folder / "gpus"))
+        config = {**config, "device": device, "engine": here().agree(folder.engine)}
+        built = build(config, jobs.own, federations=jobs.data.of(config))
+        jobs.data.keep(built.federations)
+        aside = Aside(self._title, self.console, self._once)
+        unused = traits_of(built.algorithm).unused
+        for line in without_effect(self._composed, folder.config, self.typed):
+            key = line.lstrip("+").partition("=")[0]
+            aside.remark(line, of_method=key in unused or not schema.is_setting(key))
+        if config["report"] is not None:  # a user's file has documented its metrics by now
+            check_report(config)
+        self._afterwards.callback(built.tracker.close)
+        return built
+
+    def progress(self, config: Mapping[str, Any]) -> Progress:
+        """What a person sees of the job while it runs."""
+        if not config["progress"]:
+            return Aside(self._title, self.console, self._once)
+        after, name, num_jobs, seconds = None, "", self._jobs.num_jobs, self._jobs.seconds
+        if not self.alone:
+            name = f"job {self.number}" + ("" if num_jobs is None else f"/{num_jobs}")
+        elif self.number is not None and num_jobs is not None:
+            mean = sum(seconds) / len(seconds) if seconds else None
+            after = Sweep(num_jobs - self.number, mean)
+        kind = Replaced if self.console.is_jupyter else Shown
+        return kind(self._title, self.console, after, name=name, live=self.alone, once=self._once)
+
+    def told_again(self, folder: RunFolder) -> float:
+        """The objective of a job that was done already, which is told."""
+        for remark in folder.remarks:
+            Aside(self._title, self.console).warn(remark)
+            self._jobs.notes.add("remarks", remark)
+        return self._ended(folder, "is done already")
+
+    def told(self, folder: RunFolder, built: Job, progress: Progress) -> float:
+        """The objective of a job that has ended, which is told, and handed to its tracker."""
         if folder.finished_here:  # whoever finished it has done so
             _hand_over(built.tracker, folder.path, progress)
-        self.seconds.append(perf_counter() - began)
-        value = ranks.agree(lambda: objective(folder.path, metric))
-        if request.number is None or not resolved["progress"]:  # else its last round was shown
-            self._end(resolved, path, request, console, "is done")
+        self._jobs.seconds.append(perf_counter() - self._began)
+        return self._ended(folder, "is done")
+
+    def _ended(self, folder: RunFolder, how: str) -> float:
+        """The objective; what came out of the job, and where, is the last that is said of it."""
+        from fedclust.metrics.summary import last_by_seed, objective
+        from fedclust.report.outcome import outcome
+
+        config, path = folder.config, folder.path
+        value = here().agree(lambda: objective(path, config["objective"]))
+        shown = self.number is not None and config["progress"] and how == "is done"
+        if quiet() or shown:  # one of several ranks does it; or its last round was shown
+            return value
+        if self.number is None and config["progress"]:
+            line = f"`fedclust report {shlex.quote(str(path))}` makes tables and figures"
+            say(self.console, line)
+        say(self.console, outcome(path, last_by_seed(path), config, how))
         return value
-
-    def _end(
-        self, resolved: Mapping[str, Any], path: Path, request: Request, console: Console, how: str
-    ) -> None:
-        """Say what came out of a job, and where, as the last that is said of it."""
-        if quiet():  # one of several ranks does it
-            return
-        from fedclust.launch.outcome import outcome
-        from fedclust.metrics.summary import last_by_seed
-
-        if request.number is None and resolved["progress"]:
-            say(console, f"`fedclust report {shlex.quote(str(path))}` makes tables and figures")
-        say(console, outcome(path, last_by_seed(path), resolved, how))
-
-    def _progress(self, title: str, console: Console, request: Request, *, shown: bool) -> Progress:
-        """What a person sees of a job while it runs."""
-        if not shown:
-            return Aside(title, console, self._once(request))
-        after, name = None, ""
-        if not request.alone:
-            name = f"job {request.number}" + ("" if self.num_jobs is None else f"/{self.num_jobs}")
-        elif request.number is not None and self.num_jobs is not None:
-            mean = sum(self.seconds) / len(self.seconds) if self.seconds else None
-            after = Sweep(self.num_jobs - request.number, mean)
-        kind = Replaced if console.is_jupyter else Shown
-        once = self._once(request)
-        return kind(title, console, after, name=name, live=request.alone, once=once)
-
-    def _once(self, request: Request) -> Once | None:
-        """What says once what jobs of a sweep share; None where there is one job."""
-        if request.number is None:
-            return None
-        return Once(str(request.choices["algorithm"]), self.notes.is_new)
 
 
 @contextmanager

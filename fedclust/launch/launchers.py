@@ -1,11 +1,15 @@
-"""Hydra's launchers: how their jobs end with the sweep, and what their errors mean."""
+"""Hydra's launchers: how their jobs end with the sweep, which GPU each of them computes on, and
+what their errors mean.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from itertools import count
 from pathlib import Path
 from shutil import which
 from signal import SIGKILL
@@ -20,21 +24,14 @@ from rich.console import Console
 
 from fedclust.helpers.distributed import quiet
 from fedclust.helpers.errors import ConfigError, JobLost, UserError, counted
+from fedclust.helpers.locks import lock
 from fedclust.helpers.prose import say
-from fedclust.launch.notes import Notes
+from fedclust.launch.sweep import Notes, is_basic
 from fedclust.runtime.signals import heard
 
 _LOSE_PROCESSES = ("joblib", "submitit")  # whose errors mean that a process was lost
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _PATIENCE = 0.5  # seconds between two looks for the sweep's process
-
-
-def is_basic(launcher: Mapping[str, Any]) -> bool:
-    """Whether jobs run one after the other in this process.
-
-    Args:
-        launcher: hydra.launcher, as for all functions here.
-    """
-    return str(launcher["_target_"]).endswith(".BasicLauncher")
 
 
 def told_elsewhere(
@@ -43,7 +40,7 @@ def told_elsewhere(
     """Where a launcher's jobs print into files, say which files, and what becomes of each job.
 
     Args:
-        launcher: its part of the config.
+        launcher: hydra.launcher, as for all functions here.
         results: the sweep's folder.
         notes: the sweep's.
         num_jobs: None where that is not known.
@@ -106,3 +103,67 @@ def end_with_sweep(process: int) -> None:
         os.kill(os.getpid(), SIGKILL)
 
     Thread(target=watch, name=name, daemon=True).start()
+
+
+def visible_gpus() -> str | None:
+    """Which GPUs this process may see, for jobs whose launcher hides them; None: all."""
+    return os.environ.get(_VISIBLE)
+
+
+def see_gpus_again(launcher: Mapping[str, Any], seen: str | None) -> None:
+    """See the GPUs that the sweep saw, in a job of submitit_local that was asked for none.
+
+    submitit_local hides every GPU from a job unless hydra.launcher.gpus_per_node says how many it
+    shows, and then shows all jobs the same first ones.
+
+    Args:
+        seen: what `visible_gpus` said in the sweep's process.
+    """
+    local = str(launcher["_target_"]).endswith(".LocalLauncher")
+    if not local or launcher.get("gpus_per_node") is not None:
+        return
+    if seen is None:
+        os.environ.pop(_VISIBLE, None)
+    else:
+        os.environ[_VISIBLE] = seen
+
+
+@contextmanager
+def dealt_gpu(device: str, locks: Path) -> Iterator[str]:
+    """While a job runs beside others, the device for it.
+
+    With `auto` and several GPUs it is the one with the fewest jobs of this sweep; a lock, which the
+    system gives back however the process ends, says that a job is there.
+
+    Args:
+        device: as in the config.
+        locks: a folder of the sweep's.
+
+    Returns:
+        `cuda:N`, or the device as it was given.
+    """
+    import torch
+
+    gpus = torch.cuda.device_count() if device == "auto" else 0
+    if gpus < 2:
+        yield device
+        return
+    for turn, gpu in ((turn, gpu) for turn in count() for gpu in range(gpus)):
+        with _lock(locks / f"{platform.node()}-{gpu}-{turn}") as free:
+            if free:
+                yield f"cuda:{gpu}"
+                return
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    """Whether nobody else has the lock; it is held meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            lock(file)
+        except BlockingIOError:
+            free = False
+        else:
+            free = True
+        yield free

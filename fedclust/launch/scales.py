@@ -13,19 +13,14 @@ files.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -161,18 +156,6 @@ def _choices() -> list[Path]:
     """The files of our groups; a user's search spaces are read before ours of the same name."""
     files = (file.relative_to(CONF) for file in CONF.glob("*/**/*.yaml"))
     return [file for file in files if file.parts[0] != "space"]
-
-
-def parsed(texts: Iterable[str], own: Path | None = None) -> list[Override]:
-    """Overrides, read as Hydra reads them; they know the choices of groups, for glob(…).
-
-    Args:
-        texts: as typed.
-        own: the folder given with --config-dir.
-    """
-    loader = ConfigLoaderImpl(config_search_path=search_path(own))
-    parse = OverridesParser.create().parse_override
-    return [replace(parse(text), config_loader=loader) for text in texts]
 
 
 def register() -> None:

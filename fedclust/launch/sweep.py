@@ -1,100 +1,213 @@
-"""What a sweep is, read from its config: how many jobs, which methods, what its sweeper looks for.
-
-Hydra's own sweeper runs a job for every combination; others, such as hydra/sweeper=optuna, choose
-the next job by what the last ones have returned.
+"""A sweep as a whole: what its jobs tell it and each other, where they may run in other processes,
+the jobs that it has had, and reports: of a sweep at its end, of any folder on demand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import prod
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Event, Thread
+from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
 
-from fedclust.config.schema import headline_of, objective_of
-from fedclust.helpers.errors import require
-from fedclust.metrics import METRICS
+from fedclust.helpers.distributed import quiet
+from fedclust.helpers.errors import UserError, require
+from fedclust.helpers.messages import OUTPUT
+from fedclust.helpers.prose import say
+from fedclust.helpers.scratch import scratch
 
-if TYPE_CHECKING:
-    from hydra.core.override_parser.types import Override
-
-_DIRECTIONS = {"higher": "maximize", "lower": "minimize"}
+_PATIENCE = 0.5  # seconds between two looks for jobs that have ended
+_JOBS = "reached"  # in the folder of notes: one line of JSON per job and what became of it
 
 
-def combined(
-    params: Mapping[str, Any], overrides: Sequence[str], own: Path | None = None
-) -> list[Override]:
-    """The overrides of a sweep, the last of each key.
+@dataclass(frozen=True)
+class Notes:
+    """Small files in a folder, which are there while the command runs.
+
+    A job that outlives the command, or cannot see the folder, goes on without notes.
+
+    Attributes:
+        folder: the files'.
+    """
+
+    folder: Path
+
+    def add(self, name: str, line: str) -> None:
+        """Add a line to a file, where the folder is still there."""
+        with (
+            suppress(FileNotFoundError),
+            (self.folder / name).open("a", encoding="utf-8") as file,
+        ):
+            file.write(line + "\n")
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of a file; none where there is no such file."""
+        file = self.folder / name
+        return file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+
+    def is_new(self, line: str) -> bool:
+        """Whether no job has asked for the same line before, of those that print where this process
+        does: a launcher may give every job a file of its own.
+        """
+        with suppress(OSError):
+            place = os.fstat(sys.stderr.fileno())
+            line = f"{place.st_dev} {place.st_ino} {line}"
+        try:
+            (self.folder / f"said-{sha256(line.encode()).hexdigest()}").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        except FileNotFoundError:  # the command has ended
+            pass
+        return True
+
+    def add_not_run(self, status: int, line: str) -> None:
+        """Remember what a job said before it gave up, and the exit status that it means."""
+        self.add("not_run", f"{status} {line}")
+
+    def not_run(self) -> dict[str, int]:
+        """What jobs said before they gave up, with the exit status it means."""
+        parted = (line.partition(" ") for line in self.lines("not_run"))
+        return {text: int(status) for status, _, text in parted}
+
+    def add_ended(self, number: int, why_not: str = "") -> None:
+        """Remember that a job has ended.
+
+        Args:
+            number: of the job, from 1.
+            why_not: the line in which it said why it could not run; "" where it has run.
+        """
+        why = why_not.removeprefix("fedclust: ")
+        self.add("ended", f"job {number} " + (f"could not run: {why}" if why else "has ended"))
+
+    @contextmanager
+    def told_as_jobs_end(self, tell: Callable[[str], None]) -> Iterator[None]:
+        """While the block runs, `tell` gets a line of every job that ends in another process."""
+        over = Event()
+
+        def watch() -> None:
+            seen, last = 0, False
+            while not last:
+                last = over.wait(_PATIENCE)
+                ended = self.lines("ended")
+                for line in ended[seen:]:
+                    tell(line)
+                seen = len(ended)
+
+        watcher = Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+
+
+def is_basic(launcher: Mapping[str, Any]) -> bool:
+    """Whether jobs run one after the other in the command's process.
 
     Args:
-        params: `hydra.sweeper.params` of an experiment.
-        overrides: as typed; they take the place of the experiment's.
-        own: the folder given with --config-dir.
+        launcher: hydra.launcher.
     """
-    from fedclust.launch.scales import parsed
-
-    given = parsed((*(f"{key}={value}" for key, value in params.items()), *overrides), own)
-    return list({one.get_key_element(): one for one in given}.values())
+    return str(launcher["_target_"]).endswith(".BasicLauncher")
 
 
-def num_jobs(
-    params: Mapping[str, Any], overrides: Sequence[str] = (), own: Path | None = None
-) -> int:
-    """Jobs of a sweep: the product of the values per key, 1 without any; see `combined`."""
-    several = (one for one in combined(params, overrides, own) if one.is_sweep_override())
-    return prod(sum(1 for _ in one.sweep_iterator()) for one in several)
+@contextmanager
+def notes(overrides: Iterable[str] = ()) -> Iterator[Notes]:
+    """While a command runs, a folder for what its jobs note: hidden in the current one where
+    `overrides` send them to other machines.
+    """
+    elsewhere = any("submitit_slurm" in one for one in overrides)
+    with scratch(Path.cwd() if elsewhere else None) as folder:
+        yield Notes(folder)
 
 
-def jobs_of(composed: DictConfig, overrides: Sequence[str], own: Path | None = None) -> int | None:
-    """How many jobs a sweep has; None where its sweeper does not say.
+def add_job(notes: Notes, number: int, folder: str, why_not: str = "") -> None:
+    """Note that a sweep has reached a job, or why the job could not run.
 
     Args:
-        composed: with the node `hydra`.
-        overrides: as typed.
-        own: the folder given with --config-dir.
+        notes: the sweep's.
+        number: of the job, from 0.
+        folder: the job's, below the sweep's.
+        why_not: the line in which it said why it could not run.
     """
-    sweeper = composed.hydra.sweeper
-    if str(sweeper["_target_"]).endswith(".BasicSweeper"):
-        return num_jobs(sweeper.get("params") or {}, overrides, own)
-    trials = sweeper.get("n_trials")
-    return trials if isinstance(trials, int) else None
+    error = why_not.removeprefix("fedclust: ")
+    notes.add(_JOBS, json.dumps({"number": number, "folder": folder, "error": error}))
 
 
-def methods(
-    composed: DictConfig, overrides: Sequence[str], own: Path | None = None, *, inside: bool = True
-) -> list[str]:
-    """The methods of a command by name: those of a sweep, or the one; those inside a wrapper, too,
-    where these are wanted.
+def save_jobs(notes: Notes, folder: Path) -> None:
+    """Write all jobs noted so far to the sweep's folder, if there is one."""
+    from fedclust.report.sweep import write_sweep
+
+    begun = any(folder.rglob("config.yaml"))  # else the sweep leaves nothing behind
+    entries = [json.loads(line) for line in notes.lines(_JOBS)]
+    if quiet() or not begun or not entries:
+        return
+    jobs = {entry["folder"]: (entry["number"], entry["error"]) for entry in entries}
+    write_sweep(folder, [(number, where, error) for where, (number, error) in jobs.items()])
+
+
+def report_sweep(folder: Path, notes: Notes) -> None:
+    """Write the report of a sweep when its last job has ended, and print the summary.
+
+    A report that cannot be made is told, and the command ends with exit status 1.
     """
-    by_key: dict[str, Iterable[Any]] = {"algorithm": [composed.hydra.runtime.choices.algorithm]}
-    for one in combined(composed.hydra.sweeper.get("params") or {}, overrides, own):
-        outer = one.get_key_element() == "algorithm"
-        if outer or (inside and one.key_or_group == "algorithm"):
-            several = one.is_sweep_override()
-            by_key[one.get_key_element()] = (
-                one.sweep_string_iterator() if several else [one.value()]
-            )
-    return [str(name) for names in by_key.values() for name in names]
+    if quiet():  # one of several ranks does it
+        return
+    if not any(folder.rglob("config.yaml")):  # no job could run, and each has said why
+        return
+    try:
+        save_jobs(notes, folder)
+        report(folder, Console())
+    except Exception as error:  # the numbers are on the disk; what failed is only their report
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        line = " ".join(f"no report of {folder}: {kind}{error}".split())
+        if isinstance(error, OSError) and error.filename == OUTPUT:
+            line = f"{OUTPUT} cannot be written: {error.strerror}; the report is in {folder}/report"
+        say(Console(stderr=True), line, style="red")
+        notes.add_not_run(1, line)
 
 
-def check_direction(composed: DictConfig) -> None:
-    """Refuse a sweeper that would look for the worst value of the objective.
+def searches(folder: Path) -> list[Path]:
+    """The searches in a folder; Hydra is imported for it, which a report of jobs does not need."""
+    from fedclust.tuning.report import search_folders
+
+    return search_folders(folder)
+
+
+def report(folder: Path, console: Console, outside: str | None = None) -> None:
+    """Make the report of a folder, print its summary and where the page is.
 
     Args:
-        composed: with the node `hydra`.
+        folder: of jobs, or of searches alone.
+        console: where to print.
+        outside: see `fedclust.report.write.all_contents`.
 
     Raises:
-        ConfigError: naming the direction that is better.
+        UserError: if the folder holds no run or search, or one that cannot be read.
     """
-    sweeper: Any = OmegaConf.to_container(composed.hydra.sweeper, enum_to_str=True)
-    direction = sweeper.get("direction")
-    metric = objective_of(composed)
-    own, better = headline_of(composed)
-    if metric in METRICS:
-        better = METRICS[metric].better
-    wanted = _DIRECTIONS.get(better) if metric in METRICS or metric.endswith(own) else None
-    if wanted is not None and direction is not None:
-        allowed = f"{wanted}, since {metric} is better the {better} it is"
-        require(direction == wanted, "hydra.sweeper.direction", direction, allowed)
+    # matplotlib and pandas cost a second; a run that never reports does not pay it
+    from fedclust.papers.reports import all_contents
+    from fedclust.report.reading import job_folders
+    from fedclust.report.terminal import print_summary
+    from fedclust.report.write import make_report
+
+    if folder.is_dir() and not job_folders(folder) and searches(folder):
+        require(outside is None, "report.outside", outside, "a folder of jobs; here are searches")
+        from fedclust.report.terminal import print_table
+        from fedclust.tuning.report import make_tuning_report, read_searches, tuning_table
+
+        page = make_tuning_report(folder)
+        print_table(tuning_table(read_searches(folder)), console)
+        say(console, f"report: {page}")
+        return
+    contents = all_contents(folder, outside)
+    page = make_report(folder, contents)
+    print_summary(contents, console)
+    say(console, f"report: {page}")

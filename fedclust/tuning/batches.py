@@ -1,16 +1,17 @@
-"""The trials of a batch, computed together: each a job in a folder of its own, which is judged by
-validation examples and sees no test example.
+"""A search from its first trial to its best, batch by batch.
+
+The trials of a batch are computed together: each is a job in a folder of its own, which is judged
+by validation examples and sees no test example.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -22,19 +23,34 @@ from fedclust.helpers.errors import (
     DivergedError,
     Enough,
     MemoryShort,
+    RunFolderError,
     counted,
 )
+from fedclust.helpers.locks import lock, without_locks
 from fedclust.helpers.memory import short_of_memory
+from fedclust.helpers.prose import say
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.memory import check_fits
 from fedclust.runtime.progress import Once
 from fedclust.runtime.run import needs, run
 from fedclust.runtime.shared_data import SharedData
 from fedclust.runtime.signals import Signals
-from fedclust.tuning.record import Trial, curve_of, drop_files, spent
-from fedclust.tuning.search import Proposal
-from fedclust.tuning.space import Value
+from fedclust.tuning.one_search import Search
+from fedclust.tuning.record import (
+    Trial,
+    best_of,
+    curve_of,
+    drop_files,
+    read_trials,
+    same_search,
+    spent,
+    write_best,
+    write_trials,
+)
+from fedclust.tuning.search import Proposal, next_batch, num_untried
+from fedclust.tuning.space import Value, num_settings, written
 from fedclust.tuning.trial_progress import BatchProgress, TrialProgress
+from fedclust.tuning.tuned import settings_of
 
 _PATIENCE = 30.0  # seconds that a round of many trials has after a signal
 _Begun = tuple[Proposal, Job, RunFolder]
@@ -47,38 +63,25 @@ class Batches:
     kind are one computation. By the engine law each has the numbers it would have by itself.
 
     Args:
-        title: the search in a word or two.
-        folder: has a folder for every trial.
-        resolved: the config of a trial by its values.
-        metric: what is looked at.
-        rounds: of a complete trial.
-        own: the folder given with --config-dir.
+        search: what it is.
         data: of the search before.
         console: where to tell.
         is_new: whether a line has not been said in this command; it is said then.
         fatal: errors of a trial that end the search.
-        in_a_line: any other error in words, from it and `own`.
+        in_a_line: any other error in words, from it and the folder given with --config-dir.
     """
 
     def __init__(
         self,
-        *,
-        title: str,
-        folder: Path,
-        resolved: Callable[[Mapping[str, Value]], dict[str, Any]],
-        metric: str,
-        rounds: int,
-        own: Path | None,
+        search: Search,
         data: SharedData,
         console: Console,
         is_new: Callable[[str], bool],
         fatal: tuple[type[BaseException], ...],
         in_a_line: Callable[[Exception, Path | None], str],
     ) -> None:
-        self._fatal, self._in_a_line = fatal, in_a_line
-        self._folder, self._resolved, self._own, self._data = folder, resolved, own, data
-        self._metric, self._rounds, self._console = metric, rounds, console
-        self._title, self._once = title, Once(title, is_new)
+        self._search, self._data, self._console = search, data, console
+        self._once, self._fatal, self._in_a_line = Once(search.title, is_new), fatal, in_a_line
         self._shared: Job | None = None  # its data and engine are those of all
         self._lockstep: Lockstep | None = None
         self._left: float | None = None
@@ -115,22 +118,22 @@ class Batches:
 
     def _loading(self) -> AbstractContextManager[object]:
         """Show on a terminal that the data are loaded, before the first batch."""
-        quiet = self._shared is not None or not self._resolved({})["progress"]
+        quiet = self._shared is not None or not self._search.resolved()["progress"]
         if quiet or not self._console.is_terminal:
             return nullcontext()
-        text = f"loading: {self._title}"
+        text = f"loading: {self._search.title}"
         return self._console.status(text[: self._console.width - 3], refresh_per_second=4)
 
     def _begin(self, proposal: Proposal) -> _Begun:
         """The job of a trial, and its folder."""
-        resolved = self._resolved(proposal.values)
+        resolved = self._search.resolved(proposal.values)
         kept = None if self._shared else self._data.of(resolved)
-        job = replace(build(resolved, self._own, self._shared, kept), tested=False)
+        job = replace(build(resolved, self._search.own, self._shared, kept), tested=False)
         if self._shared is None:
             self._data.keep(job.federations)
             self._lockstep = Lockstep(job.engine)
             self._shared = job = replace(job, engine=self._lockstep)
-        return proposal, job, RunFolder(self._path(proposal.number), resolved, self._own)
+        return proposal, job, RunFolder(self._path(proposal.number), resolved, self._search.own)
 
     def _together(self, begun: Sequence[_Begun], signals: Signals) -> dict[int, Exception | None]:
         """Run jobs in lockstep; why each ended early, None where it did not."""
@@ -140,7 +143,9 @@ class Batches:
         shown = self._progress(begun)
         work = {}
         for proposal, job, folder in begun:
-            progress = TrialProgress(proposal, self._metric, job, self._console, shown, self._once)
+            progress = TrialProgress(
+                proposal, self._search.metric, job, self._console, shown, self._once
+            )
             work[proposal.number] = partial(run, job, folder, progress, signals)
         ends: dict[int, Exception | None] = {}
         try:
@@ -166,14 +171,14 @@ class Batches:
         numbers = [proposal.number + 1 for proposal, _, _ in begun]
         last = f"s {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f" {numbers[0]}"
         _, job, folder = begun[0]
-        sizes = f"{counted(len(job.federations), 'seed')}, {counted(self._rounds, 'round')}"
+        sizes = f"{counted(len(job.federations), 'seed')}, {counted(self._search.rounds, 'round')}"
         first = min(int(one.status.get("rounds_done", 0)) for _, _, one in begun)
         return BatchProgress(
-            f"{self._title}, trial{last}, {sizes}",
+            f"{self._search.title}, trial{last}, {sizes}",
             self._console,
-            folder=self._folder,
+            folder=self._search.folder / "trials",
             first=first,
-            rounds=self._rounds,
+            rounds=self._search.rounds,
             is_shown=bool(folder.config["progress"]),
             batches=None if self._left is None else self._left / len(begun),
         )
@@ -183,10 +188,10 @@ class Batches:
         path = self._path(proposal.number)
         state = "pruned" if isinstance(end, Enough) else "failed" if end else "complete"
         error = self._reason(end) if end and state == "failed" else ""
-        curve = curve_of(path, self._metric)
-        value = curve.get(self._rounds - 1) if state == "complete" else None
+        curve = curve_of(path, self._search.metric)
+        value = curve.get(self._search.rounds - 1) if state == "complete" else None
         if state == "complete" and value is None:
-            state, error = "failed", f"it has no {self._metric} at its end"
+            state, error = "failed", f"it has no {self._search.metric} at its end"
         rounds, steps = spent(path)
         return Trial(
             number=proposal.number,
@@ -203,7 +208,7 @@ class Batches:
         """Why a trial failed, in one line."""
         if isinstance(error, ConfigError | DivergedError):
             return " ".join(str(error).split())
-        return self._in_a_line(error, self._own)
+        return self._in_a_line(error, self._search.own)
 
     def _allowed(self, proposal: Proposal, error: Exception) -> Exception:
         """An error that only ends the trial, such as a mistake in a user's method.
@@ -221,7 +226,7 @@ class Batches:
         return error
 
     def _path(self, number: int) -> Path:
-        return self._folder / f"{number:03d}"
+        return self._search.folder / "trials" / f"{number:03d}"
 
 
 def _failed(folder: RunFolder) -> DivergedError | None:
@@ -243,3 +248,86 @@ def _fit(begun: Sequence[_Begun]) -> bool:
     except MemoryShort:
         return False
     return True
+
+
+def run_search(search: Search, batches: Batches, wanted: int, console: Console) -> None:
+    """Run what is left of a search, and write its files.
+
+    Args:
+        search: what it is.
+        batches: runs its trials.
+        wanted: complete trials that the budget is for.
+        console: where to tell.
+
+    Raises:
+        UserError, Interrupted: as a job.
+        DivergedError: when every trial has failed.
+    """
+    about, space, default = search.about(), search.space, search.default
+    finite = num_settings(space, default)
+    most = counted(wanted if finite is None else min(wanted, finite), "trial")
+    sizes = most, counted(len(about["seeds"]), "seed"), counted(search.rounds, "round")
+    say(console, f"{search.title}: {' × '.join(sizes)}, over {', '.join(space)}")
+    with _locked(search.folder, console):
+        same_search(search.folder, about)
+        trials = read_trials(search.folder, space, default)
+
+        def following() -> int:
+            return next_batch(trials, wanted, search.rounds, num_untried(space, default, trials))
+
+        def complete() -> float:
+            """What has been computed, in complete trials."""
+            return sum(one.rounds for one in trials) / search.rounds
+
+        def tell(what: str, more: str = "") -> None:
+            say(console, f"{search.title}, {what}, {complete():.1f} of {wanted} spent{more}")
+
+        while number := following():
+            for trial in batches.run(search.propose(trials, number), wanted - complete()):
+                trials.append(trial)
+                best = best_of(trials, higher=search.higher)
+                tell(f"trial {trial.number + 1}", _became(trial, search.metric, best))
+            write_trials(search.folder, trials, list(space))
+            batches.drop_files(trials[-number:])
+        if next_batch(trials, wanted, search.rounds):
+            tell(f"all {counted(finite or 0, 'setting')} have been tried")
+        best = best_of(trials, higher=search.higher)
+        if best is None:
+            raise DivergedError(f"every trial has failed; the last one: {trials[-1].error}")
+        settings = settings_of(search.resolved(), space)
+        more = {"default": trials[0].value, "trials": len(trials), "settings": settings}
+        kept = {key: about[key] for key in ("choices", "metric", "seeds", "validation")}
+        write_best(search.folder, best, {**kept, **more})
+
+
+def _became(trial: Trial, metric: str, best: Trial | None) -> str:
+    """A trial's values, what became of it, and which trial leads."""
+    values = ", ".join(f"{key}={_short(value)}" for key, value in trial.values.items())
+    became = trial.state if trial.value is None else f"{metric} {trial.value:.4f}"
+    became += f": {trial.error}" if trial.error else ""
+    leads = "" if best is None else f"; best {best.value:.4f}, trial {best.number + 1}"
+    return f": {values}: {became}{leads}"
+
+
+def _short(value: Value) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else written(value)
+
+
+@contextmanager
+def _locked(folder: Path, console: Console) -> Iterator[None]:
+    """While one process searches, no other does.
+
+    Raises:
+        RunFolderError: if another one is at it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("ab") as file:
+        try:
+            told = [] if lock(file) else without_locks(file)
+        except BlockingIOError:
+            raise RunFolderError(
+                f"{folder} is being searched by another process; wait, or change name=…"
+            ) from None
+        for line in told:
+            say(console, line, style="yellow")
+        yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def elsewhere(settings: Mapping[str, Any], resolved: Mapping[str, Any]) -> str:
 
 
 def apply_tuned(
-    config: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]
+    config: DictConfig, choices: Mapping[str, Any], typed: Mapping[str, str]
 ) -> tuple[DictConfig, dict[str, Any], dict[str, Any]]:
     """The config with the values of the search that its key `tuned` names, that search, and the
     settings that it held for.
@@ -67,7 +67,7 @@ def apply_tuned(
     Args:
         config: as composed.
         choices: of every group.
-        overrides: as typed.
+        typed: values of the job's overrides, by key.
 
     Raises:
         ConfigError: for a file that is none of `fedclust tune`, is for another method, shares seeds
@@ -87,7 +87,6 @@ def apply_tuned(
     shared = sorted(set(seed_list(config.seeds)) & set(found["seeds"]))
     allowed = f"seeds that {file} was not chosen by; it was by {', '.join(map(str, shared))}"
     require(not shared, "seeds", config.seeds, allowed)
-    typed = {one.lstrip("+~").partition("=")[0]: one.partition("=")[2] for one in overrides}
     for key in found["values"]:
         require(key not in typed, key, typed.get(key), f"{file} sets it too; give one of both")
     search = {key: value for key, value in found.items() if key not in ("choices", "settings")}

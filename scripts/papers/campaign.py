@@ -43,20 +43,17 @@ from types import FrameType
 from typing import Any
 
 import yaml
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from fedclust.config import schema
-from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, UserError, require
 from fedclust.helpers.files import atomic_write
-from fedclust.launch.checks import checked
-from fedclust.launch.compose import register
-from fedclust.launch.job_folder import job_folder
-from fedclust.launch.unread import typed_keys
+from fedclust.launch.checks import check_choices, checked, choices_of, prepared, without_hydra
+from fedclust.launch.compose import Command, compose
+from fedclust.launch.guard import hydra_of_its_own
+from fedclust.launch.typed import Typed, alternatives, job_folder
+from fedclust.launch.unread import shared_keys
 from fedclust.runtime.folder import config_hash
 
 HERE = Path(__file__).resolve().parent
@@ -170,45 +167,34 @@ def plan(entry: Entry, scale: str = "paper") -> list[Planned]:
     Raises:
         ConfigError, HydraException: if the entry cannot be composed, or is no job.
     """
-    register()
-    parse = OverridesParser.create().parse_override
     kept = [o for o in entry.overrides if scale == "paper" or not o.startswith("rounds=")]
     base = [f"experiment={entry.experiment}", *([f"scale={scale}"] if scale != "paper" else [])]
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        swept = OmegaConf.to_container(
-            compose("config", overrides=base, return_hydra_config=True).hydra.sweeper.params
-            or DictConfig({})
-        )
-        assert isinstance(swept, dict)
-        wanted = {str(key): f"{key!s}={value}" for key, value in swept.items()}
-        wanted |= {text.partition("=")[0]: text for text in kept}
-        axes: list[list[str]] = []
-        for key, text in wanted.items():
-            override = parse(text)
-            values = override.sweep_string_iterator() if override.is_sweep_override() else None
-            axes.append([f"{key}={value}" for value in values] if values else [text])
-        jobs = []
-        for chosen in product(*axes):
-            task = [*base, *chosen, "progress=false"]
-            config = compose(
-                "config", overrides=[*task, "hydra.mode=RUN"], return_hydra_config=True
-            )
-            jobs.append(_planned(task, config))
-    return jobs
+    typed = Typed((*base, *kept), many=False)
+    with hydra_of_its_own(typed):
+        check_choices(Command(typed))  # before anything is composed
+        swept = Typed(tuple(kept)).over(compose(base).hydra.sweeper.get("params") or {})
+        axes = [
+            [f"{key}={value}" for value in alternatives(one)]
+            if one.is_sweep_override()
+            else [str(one.input_line)]
+            for key, one in swept.last.items()
+        ]
+        tasks = [Typed((*base, *chosen, "progress=false")) for chosen in product(*axes)]
+        configs = [compose(task.texts) for task in tasks]
+        methods = {str(config.hydra.runtime.choices.algorithm) for config in configs}
+        prepared(typed, configs[0], methods)
+        return [_planned(*one) for one in zip(tasks, configs, strict=True)]
 
 
-def _planned(task: Sequence[str], config: DictConfig) -> Planned:
+def _planned(typed: Typed, composed: DictConfig) -> Planned:
     """A job as `fedclust run` would make it of these overrides."""
-    chosen = config.hydra.runtime.choices
-    choices = {str(k): v for k, v in chosen.items() if not str(k).startswith("hydra")}
-    plain = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+    choices, plain = choices_of(composed.hydra), without_hydra(composed)
     # the job itself tells what has no effect
-    _, resolved = checked(plain, choices, task, typed_keys(task), None, lambda *_: None)
+    _, resolved = checked(plain, choices, typed, shared_keys(typed), lambda *_: None)
     resolved["seeds"] = schema.seed_list(resolved["seeds"])
     results = Path("outputs", resolved["name"])
-    folder = results / job_folder(task, choices["algorithm"], results)
-    return Planned(tuple(task), folder, resolved)
+    folder = results / job_folder(typed.texts, choices["algorithm"], results)
+    return Planned(typed.texts, folder, resolved)
 
 
 def is_done(job: Path, wanted: str) -> bool:

@@ -34,7 +34,7 @@ from PIL import Image
 
 from fedclust.helpers.errors import UserError, require
 from fedclust.helpers.files import atomic_write
-from fedclust.launch.job_folder import job_folder
+from fedclust.launch.typed import job_folder
 from fedclust.papers.published import table
 from fedclust.papers.reports import make_report, spec_of
 from fedclust.report.arms import Arm, arms

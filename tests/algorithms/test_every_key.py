@@ -22,6 +22,7 @@ from fedclust.config.schema import values_of
 from fedclust.engines import make_engine
 from fedclust.helpers.errors import UserError
 from fedclust.helpers.ranges import hints_of
+from fedclust.launch.typed import Typed
 from fedclust.launch.unread import unread, without_effect, yield_to_typed
 
 SMALL = (
@@ -220,6 +221,6 @@ def test_shares_that_a_median_leaves_without_effect_change_no_number(method: str
         job = build(config)
         played = play(job, job.engine)
         found.append([(one.evaluation.loss_sum.tolist(), one.label) for one in played])
-        told += without_effect(unresolved(*typed, *more), config, more, None)
+        told += without_effect(unresolved(*typed, *more), config, Typed(tuple(more)))
     assert bool(told) == (method not in WEIGHING)
     assert not told or found[0] == found[1]

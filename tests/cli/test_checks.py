@@ -14,38 +14,46 @@ import fedclust
 from fedclust.commands import tune
 from fedclust.helpers.errors import SweepError, UserError
 from fedclust.launch import command
+from fedclust.launch.checks import CHECKS
+from fedclust.launch.typed import Typed
 from fedclust.tuning import batches
+from scripts.papers import campaign
 
 BASE = ("threads=1", "partition.num_clients=4", "model=linear", "solver.epochs=1", "progress=false")
+# by the check that refuses it: what is typed, and what is said
 REFUSED = {
-    "a fraction that a number replaces": (
-        ("algorithm=fedavg", "participation=0.5", "clients_per_round=3"),
-        "participation=0.5 is not allowed: clients_per_round=3 is set",
-    ),
-    "a key that the method does not read": (
+    "check_form": (("algorithm=fedavg", "rounds"), "'rounds' is not allowed"),
+    "check_choices": (("algorithm=[fedavg,ifca]",), "algorithm=['fedavg', 'ifca'] is not allowed"),
+    "check_hydra": (("algorithm=fedavg", "name=../x"), "name=../x is not allowed"),
+    "check_read": (
         ("algorithm=fedavg", "num_clusters=7"),
         "num_clusters=7 is not allowed: fedavg would not read it",
     ),
-    "a value out of range": (("algorithm=fedavg", "rounds=0"), "rounds=0 is not allowed"),
-    "a scale without an experiment": (
-        ("algorithm=fedavg", "scale=laptop"),
-        "scale=laptop is not allowed: only an experiment",
+    "check_scale": (
+        ("algorithm=fedavg", "+scale.x=1"),
+        "scale.x=1 is not allowed: what scale=… sets",
     ),
-    "what is no KEY=VALUE": (("algorithm=fedavg", "rounds"), "'rounds' is not allowed"),
-    "a choice that is no name": (("algorithm=[fedavg,ifca]",), "is not allowed"),
-    "what Hydra may not do": (
-        ("algorithm=fedavg", "name=../x"),
-        "name=../x is not allowed",
+    "check_keys": (("algorithm=fedavg", "rounds=0"), "rounds=0 is not allowed"),
+    "check_sampling": (
+        ("algorithm=fedavg", "participation=0.5", "clients_per_round=3"),
+        "participation=0.5 is not allowed: clients_per_round=3 is set",
+    ),
+}
+OF_SWEEPS = {
+    "check_tuned": (("tuned=nowhere.yaml", "algorithm=fedavg,ifca"), "a best.yaml of"),
+    "check_direction": (
+        ("+hydra.sweeper.direction=minimize", "algorithm=fedavg,ifca"),
+        "hydra.sweeper.direction=minimize is not allowed: maximize",
     ),
 }
 
 
 def _run(typed: tuple[str, ...]) -> None:
-    command.launch([*BASE, *typed])
+    command.launch(Typed((*BASE, *typed)))
 
 
 def _sweep(typed: tuple[str, ...]) -> None:
-    command.launch([*BASE, *typed, "seeds=1,2"], multirun=True)
+    command.launch(Typed((*BASE, *typed, "seeds=1,2"), many=True))
 
 
 def _tune(typed: tuple[str, ...]) -> None:
@@ -56,21 +64,51 @@ def _python(typed: tuple[str, ...]) -> None:
     fedclust.run(*BASE, *typed)
 
 
+def _python_sweep(typed: tuple[str, ...]) -> None:
+    fedclust.sweep(*BASE, *typed)
+
+
+def _campaign(typed: tuple[str, ...]) -> None:
+    campaign.plan(campaign.Entry("x", "quickstart", (*BASE, *typed), 1.0, "measured", ()))
+
+
+def test_every_check_is_tried() -> None:
+    of_jobs = {"check_scale", "check_keys", "check_sampling"}
+    assert {check.__name__ for check in CHECKS} == {*REFUSED, *OF_SWEEPS} - of_jobs
+
+
 @pytest.mark.thinned
-@pytest.mark.parametrize("way", [_run, _sweep, _tune, _python])
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("way", [_run, _sweep, _tune, _python, _campaign])
+@pytest.mark.parametrize("check", REFUSED)
 def test_every_way_refuses_what_a_run_refuses(
     way: Callable[[tuple[str, ...]], None],
-    what: str,
+    check: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    typed, said = REFUSED[what]
+    typed, said = REFUSED[check]
     monkeypatch.chdir(tmp_path)
     with pytest.raises((UserError, SweepError)) as refused:
         way(typed)
     assert said in str(refused.value)
     assert not list(tmp_path.rglob("rounds.csv"))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", [_sweep, _python_sweep])
+@pytest.mark.parametrize("check", OF_SWEEPS)
+def test_every_sweep_refuses_what_a_sweep_refuses(
+    way: Callable[[tuple[str, ...]], None],
+    check: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    typed, said = OF_SWEEPS[check]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as refused:
+        way(typed)
+    assert said in str(refused.value)
+    assert not list(tmp_path.iterdir())
 
 
 TOLD = {

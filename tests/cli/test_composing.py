@@ -15,19 +15,20 @@ from omegaconf import DictConfig, OmegaConf
 import fedclust
 from fedclust.config.expansion import check_expansion
 from fedclust.helpers.errors import ConfigError, UserError
-from fedclust.launch.compose import compose, in_mode, loader
-from fedclust.launch.guard import check_hydra
+from fedclust.launch.compose import Command, SweepLoader, compose, in_mode, loader
+from fedclust.launch.guard import check_hydra, hydra_of_its_own
 from fedclust.launch.scales import search_path
-from fedclust.launch.surroundings import hydra_of_its_own
-from fedclust.launch.sweep_loader import SweepLoader
+from fedclust.launch.typed import Typed
 
 
 def _both(overrides: list[str], mode: RunMode, own: Path | None = None) -> tuple[str, str]:
     """The config that a command goes on with, and what Hydra composes of all its overrides."""
-    with hydra_of_its_own(own):
+    typed = Typed(tuple(overrides), own, many=mode is RunMode.MULTIRUN)
+    with hydra_of_its_own(typed):
         composed = compose(overrides, own)
-        check_hydra(composed, overrides, many=mode is RunMode.MULTIRUN)
-        gone_on = in_mode(composed, overrides, own, mode)
+        command = Command(typed, composed)
+        check_hydra(command)
+        gone_on = in_mode(command)
         hydra = Hydra("fedclust", loader(own))
         anew = hydra.compose_config("config", [*overrides, f"hydra.mode={mode.name}"], mode)
         assert gone_on is composed
@@ -64,8 +65,9 @@ def test_a_sweep_composes_each_job_once_and_starts_what_it_composed(
         composing.append(given["overrides"])
         return whole(self, **given)
 
-    with hydra_of_its_own(None):
-        master = in_mode(compose(["rounds=1,2"], None), ["rounds=1,2"], None, RunMode.MULTIRUN)
+    typed = Typed(("rounds=1,2",), many=True)
+    with hydra_of_its_own(typed):
+        master = in_mode(Command(typed))
         monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", counted)
         sweep = SweepLoader(None)
         jobs = (["rounds=1"], ["rounds=2"])
@@ -99,10 +101,11 @@ def test_a_choice_that_a_sweep_leaves_open_is_asked_for_by_a_job(tmp_path: Path)
     (tmp_path / "experiment" / "open.yaml").write_text(
         "# @package _global_\ndefaults:\n  - override /dataset: ???\n"
     )
-    with hydra_of_its_own(tmp_path):
-        composed = compose(["experiment=open"], tmp_path)
+    typed = Typed(("experiment=open",), tmp_path, many=False)
+    with hydra_of_its_own(typed):
+        command = Command(typed, compose(typed.texts, tmp_path))
         with pytest.raises(ConfigCompositionException, match="You must specify 'dataset'"):
-            in_mode(composed, ["experiment=open"], tmp_path, RunMode.RUN)
+            in_mode(command)
 
 
 @pytest.mark.full

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from fedclust.launch import job
-from fedclust.launch.job_folder import job_folder
+from fedclust.launch.typed import job_folder
 
 SMALL = ("progress=false", "rounds=1", "partition.num_clients=8", "algorithm=fedavg")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedclust.launch import gpus
-from fedclust.launch.notes import Notes
+from fedclust.launch import launchers
+from fedclust.launch.sweep import Notes
 
 LOCAL = "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher"
 
@@ -18,7 +18,7 @@ LOCAL = "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher"
 def test_every_job_gets_the_gpu_with_the_fewest(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    dealt = partial(gpus.dealt, locks=tmp_path / "gpus")
+    dealt = partial(launchers.dealt_gpu, locks=tmp_path / "gpus")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     with ExitStack() as all_jobs:
         first = ExitStack()
@@ -39,7 +39,10 @@ def test_there_is_nothing_to_deal(
     monkeypatch: pytest.MonkeyPatch, count: int, device: str, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    with gpus.dealt(device, tmp_path) as one, gpus.dealt(device, tmp_path) as other:
+    with (
+        launchers.dealt_gpu(device, tmp_path) as one,
+        launchers.dealt_gpu(device, tmp_path) as other,
+    ):
         assert (one, other) == (device, device)
     assert list(tmp_path.iterdir()) == []
 
@@ -51,14 +54,18 @@ def test_submitit_local_sees_what_the_sweep_saw(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if seen is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-    there = gpus.visible()
+    there = launchers.visible_gpus()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # as submitit leaves it
-    gpus.see_again({"_target_": LOCAL, "gpus_per_node": 1}, there)  # asked for, so left alone
-    assert gpus.os.environ["CUDA_VISIBLE_DEVICES"] == ""
-    gpus.see_again({"_target_": LOCAL.replace("Local", "Slurm"), "gpus_per_node": None}, there)
-    assert gpus.os.environ["CUDA_VISIBLE_DEVICES"] == ""
-    gpus.see_again({"_target_": LOCAL, "gpus_per_node": None}, there)
-    assert gpus.os.environ.get("CUDA_VISIBLE_DEVICES") == seen
+    launchers.see_gpus_again(
+        {"_target_": LOCAL, "gpus_per_node": 1}, there
+    )  # asked for, so left alone
+    assert launchers.os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    launchers.see_gpus_again(
+        {"_target_": LOCAL.replace("Local", "Slurm"), "gpus_per_node": None}, there
+    )
+    assert launchers.os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    launchers.see_gpus_again({"_target_": LOCAL, "gpus_per_node": None}, there)
+    assert launchers.os.environ.get("CUDA_VISIBLE_DEVICES") == seen
 
 
 def test_a_job_goes_on_where_its_notes_have_gone(tmp_path: Path) -> None:

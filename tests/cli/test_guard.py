@@ -14,7 +14,7 @@ import pytest
 
 from fedclust.engines.fused.native import compiled
 from fedclust.helpers.files import harmless
-from fedclust.launch.surroundings import importable
+from fedclust.launch.guard import importable
 
 Command = Callable[..., Any]
 TINY = ("rounds=1", "seeds=1", "algorithm=fedavg", "partition.num_clients=8", "progress=false")

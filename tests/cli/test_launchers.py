@@ -24,7 +24,7 @@ from test_resume import assert_same, finish, wait_for_round
 from fedclust.helpers.errors import JobLost
 from fedclust.launch import launchers
 from fedclust.launch.launchers import end_with_sweep, explained, told_elsewhere
-from fedclust.launch.notes import notes
+from fedclust.launch.sweep import notes
 from fedclust.runtime.signals import heard
 
 LAUNCHERS = {

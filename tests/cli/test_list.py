@@ -13,7 +13,8 @@ from rich.console import Console
 
 from fedclust.commands.list import command
 from fedclust.config.tree import choices, describe, groups
-from fedclust.launch.sweep import num_jobs
+from fedclust.launch.compose import num_jobs
+from fedclust.launch.typed import Typed
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ from fedclust.launch.sweep import num_jobs
 def test_jobs_are_the_product_of_the_values(
     params: dict[str, object], typed: list[str], jobs: int
 ) -> None:
-    assert num_jobs(params, typed) == jobs
+    assert num_jobs(Typed(tuple(typed)).over(params)) == jobs
 
 
 @pytest.mark.parametrize("given", [("--config-dir", "mine"), ("--config-dir=mine",)])

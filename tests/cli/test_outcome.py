@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedclust.launch.notes import notes
-from fedclust.launch.outcome import outcome
+from fedclust.launch.sweep import notes
 from fedclust.metrics import METRICS, Meaning
+from fedclust.report.outcome import outcome
 
 SMALL = ("rounds=2", "partition.num_clients=8", "solver.epochs=1", "model=linear")
 

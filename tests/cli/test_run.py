@@ -20,7 +20,7 @@ import yaml
 from PIL import Image
 
 from fedclust.helpers.errors import Interrupted
-from fedclust.launch.job_folder import job_folder
+from fedclust.launch.typed import job_folder
 from fedclust.runtime import run
 from fedclust.runtime.folder import RunFolder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from omegaconf import OmegaConf
 
 import fedclust as package
 from fedclust.helpers.errors import ConfigError, SweepError
-from fedclust.launch.sweep import check_direction, jobs_of
+from fedclust.launch.checks import check_direction
+from fedclust.launch.compose import Command
+from fedclust.launch.typed import Typed
 
 TINY = ("progress=false", "partition.num_clients=8", "rounds=2", "solver.epochs=1")
 
@@ -89,25 +92,31 @@ def composed(**sweeper: Any) -> Any:
     )
 
 
+def looking(**sweeper: Any) -> Command:
+    return Command(Typed((), many=True), composed(**sweeper))
+
+
 def test_a_sweeper_looks_for_the_better_value() -> None:
-    check_direction(composed(direction="maximize"))
-    check_direction(composed(direction="minimize", objective="test_loss"))
-    check_direction(composed(direction="minimize", objective="num_clusters"))
-    check_direction(composed())
+    check_direction(looking(direction="maximize"))
+    check_direction(looking(direction="minimize", objective="test_loss"))
+    check_direction(looking(direction="minimize", objective="num_clusters"))
+    check_direction(looking())
     said = r"hydra\.sweeper\.direction=minimize is not allowed: maximize, since accuracy is better"
     with pytest.raises(ConfigError, match=said):
-        check_direction(composed(direction="minimize"))
+        check_direction(looking(direction="minimize"))
 
 
 def test_the_number_of_jobs_is_what_the_sweeper_says() -> None:
     basic = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
     grid = composed(_target_=basic, params={"algorithm": "lcfl,ifca"})
-    assert jobs_of(grid, ["rounds=1,2,3", "seeds=2"]) == 6
+    typed = Typed(("rounds=1,2,3", "seeds=2"), many=True)
+    assert Command(typed, grid).num_jobs == 6
+    assert Command(replace(typed, many=False), grid).num_jobs == 1
     search = composed(
         _target_="x.OptunaSweeper", n_trials=20, params={"solver.lr": "interval(0,1)"}
     )
-    assert jobs_of(search, []) == 20
-    assert jobs_of(composed(_target_="x.Other"), []) is None
+    assert Command(Typed((), many=True), search).num_jobs == 20
+    assert looking(_target_="x.Other").num_jobs is None
 
 
 def test_tags_are_told_and_are_no_factor(fedclust: Callable[..., Any], tmp_path: Path) -> None:

@@ -25,8 +25,9 @@ from fedclust.engines.clients import SeedClients
 from fedclust.engines.fused import FusedEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.launch import checks
-from fedclust.launch.compose import compose
-from fedclust.launch.surroundings import hydra_of_its_own
+from fedclust.launch.compose import Command, compose
+from fedclust.launch.guard import hydra_of_its_own
+from fedclust.launch.typed import Typed
 from fedclust.metrics import METRICS
 from fedclust.tuning.trial_progress import TrialProgress
 
@@ -295,10 +296,10 @@ def test_a_sweep_is_refused_where_a_part_has_no_search_at_all(
 
     monkeypatch.setattr(checks, "apply_tuned", applied)
     given = ["algorithm=fedavg,fedprox", "scenario=static,drift", "solver.lr=interval(1,2)"]
-    with hydra_of_its_own(None):
+    with hydra_of_its_own(Typed(())):
 
         def check(*overrides: str) -> None:
-            checks.check_tuned(compose([]), overrides, None)
+            checks.check_tuned(Command(Typed(overrides, many=True), compose([])))
 
         check("tuned=x", *given)
         assert tried == ["fedavgstatic", "fedavgdrift", "fedproxstatic", "fedproxdrift"]

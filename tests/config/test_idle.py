@@ -11,7 +11,8 @@ from fedclust.config.objects import Objects
 from fedclust.core.traits import traits_of
 from fedclust.datasets.synthetic import Synthetic
 from fedclust.helpers.errors import ConfigError
-from fedclust.launch.unread import typed_values, without_effect
+from fedclust.launch.typed import Typed
+from fedclust.launch.unread import without_effect
 
 AUTO = "it is read with cluster_method.num_clusters=auto"
 PRETRAINED = "algorithm.first_assignment=kmeans_pretrained"
@@ -114,7 +115,8 @@ STILL = "nobody's data change; it needs a scenario with a shift"
 )
 def test_a_value_without_effect_is_told(job: str, typed: str, why: str) -> None:
     config = composed(*job.split(), typed)
-    told = {text: idle(config, key, Objects()) for text, key in typed_values([*job.split(), typed])}
+    places = Typed((*job.split(), typed)).places
+    told = {text: idle(config, key, Objects()) for text, key in places}
     assert {text: words for text, words in told.items() if words} == ({typed: why} if why else {})
 
 
@@ -200,7 +202,7 @@ def test_a_shared_value_without_effect_wherever_it_leads_is_told(
     job: str, typed: str, why: str
 ) -> None:
     config = unresolved(*job.split(), typed)
-    told = without_effect(config, composed(*job.split(), typed), [typed], None)
+    told = without_effect(config, composed(*job.split(), typed), Typed((typed,)))
     assert told == ([f"{typed} has no effect: {why}"] if why else [])
 
 

@@ -14,7 +14,7 @@ from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError
 from fedclust.launch.compose import register
-from fedclust.launch.job_folder import job_folder
+from fedclust.launch.typed import job_folder
 from fedclust.report.arms import Arm, arms
 from fedclust.report.runs import Run
 from fedclust.report.settings import settings_table

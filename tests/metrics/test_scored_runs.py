@@ -136,7 +136,7 @@ def test_a_guess_without_inputs_has_the_scores_that_are_asked_for() -> None:
 
 @pytest.mark.full
 def test_asked_for_afterwards_they_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedclust.launch.job_folder.names_folder", lambda _: False)
+    monkeypatch.setattr("fedclust.launch.typed.names_folder", lambda _: False)
     fedclust.run(TINY, rounds=1)
     with pytest.raises(RunFolderError, match=r"computed without scores=\[auroc\]"):
         fedclust.run(TINY, rounds=1, scores=["auroc"])

@@ -13,8 +13,7 @@ import pytest
 from fedclust.commands import report as command
 from fedclust.helpers.errors import DataError, RunFolderError
 from fedclust.helpers.files import sealed_file, sealed_json
-from fedclust.launch.notes import notes
-from fedclust.launch.sweep_report import report_sweep
+from fedclust.launch.sweep import notes, report_sweep
 from fedclust.papers.reports import all_contents, contents, make_report
 from fedclust.report.reading import read_run
 from fedclust.report.table import Cell, Table

@@ -18,8 +18,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from fedclust.helpers.errors import ConfigError, DataError, RunFolderError
-from fedclust.launch.notes import notes
-from fedclust.launch.sweep_report import report_sweep
+from fedclust.launch.sweep import notes, report_sweep
 from fedclust.papers.reports import all_contents, contents, make_report
 from fedclust.report.curves import draw
 from fedclust.report.formats import plus_minus

@@ -17,8 +17,7 @@ from fedclust.config.build import check_method
 from fedclust.config.schema import resolve
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError
-from fedclust.launch.job_folder import job_folder
-from fedclust.launch.scales import parsed
+from fedclust.launch.typed import job_folder, parsed
 from fedclust.tuning.space import Dimension, default_of, num_settings, space_of, written
 from fedclust.tuning.tuned import apply_tuned, with_values
 

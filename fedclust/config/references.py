@@ -1,0 +1,82 @@
+"""Which keys a config refers to, as in `${solver.lr}`, and where: what a part of a job reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedclust.config.schema import LIKE_SOLVER
+from fedclust.config.tree import CONF, choices
+from fedclust.helpers.files import read_text
+
+_REFERENCE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)\}")
+
+
+def places(node: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """Where a node refers to keys: the dotted place of each reference, and the key."""
+    if isinstance(node, str):
+        yield from ((at, key) for key in _REFERENCE.findall(node))
+    elif isinstance(node, list):
+        for entry in node:
+            yield from places(entry, at)
+    elif isinstance(node, Mapping):
+        if node.get("_target_") == LIKE_SOLVER:
+            options = (name for name in _solver_options() if name not in node)
+            yield from ((f"{at}.{name}", f"solver.{name}") for name in options)
+        for name, below in node.items():
+            yield from places(below, f"{at}.{name}" if at else str(name))
+
+
+def keys_read(nodes: Iterable[Any], plain: Mapping[Any, Any]) -> set[str]:
+    """The keys that nodes refer to, with those that what stands there refers to.
+
+    Args:
+        nodes: parts of a config, or keys that they refer to as a set.
+        plain: the config, interpolations as they are written.
+    """
+    closed, new = set[str](), set[str]()
+    for node in nodes:
+        new |= node if isinstance(node, frozenset) else {key for _, key in places(node)}
+    while new:
+        closed |= new
+        new = {key for one in new for _, key in places(at(plain, one))} - closed
+    return closed
+
+
+def at(plain: Any, key: str) -> Any:
+    """The value of a dotted key; None where there is none."""
+    for name in key.split("."):
+        plain = plain.get(name) if isinstance(plain, Mapping) else None
+    return plain
+
+
+def is_read(key: str, read: Iterable[str]) -> bool:
+    """Whether one of the keys is this one, stands above it or below it."""
+    return any(f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.") for one in read)
+
+
+@cache
+def of_file(file: Path) -> frozenset[str]:
+    """What the file of a choice refers to, with the files that it begins from."""
+    node = yaml.safe_load(read_text(file)) or {}
+    read = {key for _, key in places(node)}
+    for entry in node.get("defaults", ()):
+        parent = file.parent / f"{entry}.yaml"
+        if isinstance(entry, Mapping):  # such as /cluster_method@method: kmeans
+            ((group, choice),) = entry.items()
+            parent = CONF / group.partition("@")[0].strip("/") / f"{choice}.yaml"
+        if parent.is_file():
+            read |= of_file(parent)
+    return frozenset(read)
+
+
+@cache
+def _solver_options() -> frozenset[str]:
+    """What a solver that is like the run's takes over from it, where it does not name it itself."""
+    files = choices("solver", None).values()
+    return frozenset(key for file in files for key in yaml.safe_load(file.read_text()))

@@ -38,7 +38,7 @@ from fedclust.algorithms.warmup import Warmup
 from fedclust.cluster_methods.agglomerative import Agglomerative
 from fedclust.cluster_methods.kmeans import KMeans
 from fedclust.cluster_metrics.update_distance import UpdateDistance
-from fedclust.config.build import federate
+from fedclust.config.data import federate
 from fedclust.core.types import Federation
 from fedclust.core.verbs import Algorithm, Partition
 from fedclust.datasets.images import MNIST

@@ -6,7 +6,7 @@ import torch
 import yaml
 from hydra.utils import get_object
 
-from fedclust.config.build import federate
+from fedclust.config.data import federate
 from fedclust.config.tree import CONF
 from fedclust.core.task import Classification, Task
 from fedclust.core.types import Dataset, Federation, Pool

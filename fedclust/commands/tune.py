@@ -323,7 +323,7 @@ def _without_effect(search: Search, typed: Typed) -> list[str]:
     Raises:
         ConfigError: for a value that a key forbids, naming the key, and what it may be.
     """
-    from fedclust.config.build import check_method  # and with it PyTorch
+    from fedclust.config.values import check_method  # and with it PyTorch
 
     def told(values: Mapping[str, Value]) -> list[str]:
         return without_effect(search.with_values(values), search.resolved(values), typed)

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from fedclust.config.idle import idle
+from fedclust.config.objects import Objects
 from fedclust.config.parts import is_null
 from fedclust.config.schema import objective_of
 from fedclust.core.solver import Solver
 from fedclust.core.task import Classification, Task
-from fedclust.core.traits import traits_of
+from fedclust.core.traits import check_averages, traits_of
 from fedclust.core.types import Federation
 from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.errors import ConfigError, counted, require
@@ -79,6 +81,25 @@ def check_privacy(
         require(number == free, name, number, allowed)
 
 
+def check_updates(
+    config: Mapping[str, Any], made: Mapping[str, Any], called: Callable[[Any], str]
+) -> None:
+    """Refuse what is done to updates, or to their means, of a method that has no such.
+
+    Args:
+        config: the job's.
+        made: its parts by group, None where there is none.
+        called: what a message calls a part.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    algorithm = made["algorithm"]
+    for group in ("server", "aggregation"):
+        if made[group] is not None:
+            check_averages(group, choice(config, group), algorithm, called(algorithm))
+
+
 def check_objective(
     config: Mapping[str, Any], federations: Mapping[int, Federation], task: Task
 ) -> None:
@@ -100,6 +121,37 @@ def check_objective(
     grouped = all(bool((fed.group >= 0).any()) for fed in federations.values())
     allowed = "another metric where the clients have no true groups to recover"
     require(grouped or name not in OF_GROUPS, "objective", name, allowed)
+
+
+def check_computed(
+    config: Mapping[str, Any],
+    made: Mapping[str, Any],
+    layout: Layout,
+    federations: Mapping[int, Federation],
+    called: Callable[[Any], str],
+    objects: Objects,
+) -> None:
+    """Refuse what only the data and the model show.
+
+    Args:
+        config: the job's.
+        made: its parts by group, the method with all layers.
+        layout: of the model's parameters.
+        federations: the data of every seed.
+        called: what a message calls a part.
+        objects: what makes the parts.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    check_objective(config, federations, made["task"])
+    if (privacy := made["privacy"]) is not None:
+        num_clients = min(fed.num_clients for fed in federations.values())
+        k = config["algorithm"].get("num_clusters", 1)
+        num_models = 1 if idle(config, "algorithm.num_clusters", objects) else k
+        share = getattr(made["scenario"], "participation", config["participation"])
+        privacy.check(share, num_clients, layout.num_buffers, num_models)
+    check_statistics(config["norm"], made["algorithm"], layout, called)
 
 
 def check_batches(solver: Solver, federations: Mapping[int, Federation]) -> None:

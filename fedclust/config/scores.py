@@ -1,14 +1,16 @@
-"""The scores that a config asks for, made and checked."""
+"""The scores that a config asks for, made and checked; and those of its task, made known."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedclust.config.objects import Objects
 from fedclust.core.task import Score, Task
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
-from fedclust.metrics import METRICS, OURS, document
+from fedclust.metrics import FORMS, METRICS, OURS, document
+from fedclust.metrics.after_change import changed_names
 from fedclust.metrics.judged import meanings
 from fedclust.metrics.scores import MEASURES, Measure
 
@@ -87,3 +89,23 @@ def _check_suits(found: Sequence[Measure], asked: Sequence[Measure], task: Task)
             one.about.name,
             f"a score of {_WORDS[task.targets]}, which the task predicts: {', '.join(suits)}",
         )
+
+
+def document_scores(task: Task) -> None:
+    """Make the numbers of a task known to the recorder and the report."""
+    for score in (task.score, *task.beside):
+        _document(score, score.name, "")
+        for form, which in FORMS.items() if score is task.score else ():
+            _document(score, f"{score.name}{form}", f", {which}")
+        text = score.text.replace(" test ", " validation ")
+        held_out = replace(score, text=text, title=f"{score.title}, on validation examples")
+        _document(held_out, f"validation_{score.name}", "")
+    changed = "before their data change", "when their data have changed", "since their data changed"
+    for name, when in zip(changed_names(task.score.name), changed, strict=True):
+        _document(task.score, name, f", of the clients that change, {when}")
+
+
+def _document(score: Score, name: str, more: str) -> None:
+    """Make a form of a score known; those of classification stand in the list."""
+    if name not in OURS:
+        document(name, score.text + more, score.unit, score.better, score.title + more)

@@ -218,7 +218,7 @@ class LaunchedJob:
         """Whether nothing is left to do; then what could be refused all the same is looked at."""
         if not here().agree(folder.is_done):
             return False
-        from fedclust.config.build import check_device, data_of
+        from fedclust.config.data import check_device, data_of
         from fedclust.metrics import meaning
         from fedclust.metrics.meanings import read_meanings
         from fedclust.runtime.run import data_digests

@@ -18,7 +18,8 @@ from fedclust.algorithms.wrappers.finetune import FineTune
 from fedclust.algorithms.wrappers.last_local import LastLocal
 from fedclust.algorithms.wrappers.newcomers import Newcomers
 from fedclust.algorithms.wrappers.with_norm import columns_of, with_norm
-from fedclust.config.build import build, data_of
+from fedclust.config.build import build
+from fedclust.config.data import data_of
 from fedclust.config.fits import check_statistics
 from fedclust.config.schema import NORMS
 from fedclust.core.calls import TestCall

@@ -17,7 +17,7 @@ from digits_jobs import config_of, job_of
 from torch import Tensor
 
 from fedclust.algorithms.wrappers.finetune import FineTune
-from fedclust.config.build import check_method
+from fedclust.config.values import check_method
 from fedclust.core.types import ClientModels, Cost, Served
 from fedclust.core.verbs import Method
 from fedclust.engines import sums

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fedclust.config import build
+from fedclust.config import data
 from fedclust.runtime.shared_data import _DECIDES, SharedData
 from tests.configs import composed
 
@@ -24,13 +24,13 @@ CLIENTS = "partition.num_clients"
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Grows by one whenever data are loaded."""
-    load, seen = build.load_dataset, list[Any]()
+    load, seen = data.load_dataset, list[Any]()
 
     def counted(*arguments: Any) -> Any:
         seen.append(arguments)
         return load(*arguments)
 
-    monkeypatch.setattr(build, "load_dataset", counted)
+    monkeypatch.setattr(data, "load_dataset", counted)
     return seen
 
 
@@ -72,7 +72,7 @@ def test_everything_that_decides_the_data_is_compared() -> None:
             read.add(key)
             return super().get(key, default)
 
-    build.data_of(Reads(composed()))
+    data.data_of(Reads(composed()))
     asked = {"solver", "cluster_metric", "cluster_method"}  # parts that others may refer to
     assert {"dataset", "partition", "seeds", "validation", "weights", "task"} <= read
     # the device moves the data, an attack changes them: `data_of` leaves both out

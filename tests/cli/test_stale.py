@@ -91,7 +91,7 @@ def test_a_finished_job_of_other_data_is_refused(
     save(file, 1, packed=True)  # the same arrays in another file
     assert is_done_already(fedclust(*job).err)  # type: ignore[attr-defined]
     with monkeypatch.context() as patch:  # which are not read the next time
-        patch.setattr("fedclust.config.build.load_dataset", None)
+        patch.setattr("fedclust.config.data.load_dataset", None)
         assert is_done_already(fedclust(*job).err)  # type: ignore[attr-defined]
     before = results(tmp_path / "job")
     save(file, 2)

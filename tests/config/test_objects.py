@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 import fedclust
-from fedclust.config.build import check_common, common_readers
 from fedclust.config.objects import Objects, parts
 from fedclust.config.parts import MOVED, PARTS
 from fedclust.config.schema import LIKE_SOLVER, relevant
 from fedclust.config.tree import CONF
+from fedclust.config.values import check_common, common_readers
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ranges import Range
 

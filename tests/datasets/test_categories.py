@@ -12,7 +12,7 @@ import pytest
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from fedclust.config.build import federate
+from fedclust.config.data import federate
 from fedclust.config.objects import Objects
 from fedclust.core.types import Dataset
 from fedclust.datasets.column import Column

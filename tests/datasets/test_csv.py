@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedclust.config.build import federate
+from fedclust.config.data import federate
 from fedclust.core.federation import build, digest, write_table
 from fedclust.core.types import Dataset, Federation, Pool, Split
 from fedclust.core.verbs import Partition

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fedclust.config.build import federate
+from fedclust.config.data import federate
 from fedclust.core.federation import build
 from fedclust.datasets.leaf import Leaf
 from fedclust.helpers.errors import ConfigError, DataError

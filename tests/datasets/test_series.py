@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from fedclust.config.build import federate
+from fedclust.config.data import federate
 from fedclust.core.federation import build
 from fedclust.datasets.series import Series
 from fedclust.helpers.errors import DataError

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from fedclust.config.build import federate
+from fedclust.config.data import federate
 from fedclust.config.schema import relevant
 from fedclust.core.federation import build, summary, write_table
 from fedclust.core.types import Dataset, Federation

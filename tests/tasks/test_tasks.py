@@ -15,7 +15,7 @@ from torch import Tensor
 from toy_tasks import FEATURES, TASKS, WIDE, dataset_for, federation_for, pool_for
 
 from fedclust.cluster_metrics.descriptor import Descriptor
-from fedclust.config.build import federate
+from fedclust.config.data import federate
 from fedclust.config.fits import check_suits
 from fedclust.core.calls import GradCall, Shards, TrainCall
 from fedclust.core.task import Classification, Task

@@ -13,9 +13,9 @@ from omegaconf import DictConfig, open_dict
 
 import fedclust.launch.compose  # noqa: F401 - registers the schema
 from fedclust.config.about import about
-from fedclust.config.build import check_method
 from fedclust.config.schema import resolve
 from fedclust.config.tree import CONF
+from fedclust.config.values import check_method
 from fedclust.helpers.errors import ConfigError
 from fedclust.launch.typed import job_folder, parsed
 from fedclust.tuning.space import Dimension, default_of, num_settings, space_of, written

@@ -1,10 +1,15 @@
 """One table of fedclust and of how others train, on the same rounds.
 
-    python -m benchmarks.peers [TASK …] [--threads N] [--seconds 1] [--json FILE] [--quick]
+    python -m benchmarks.peers [TASK …] [--all] [--minutes 5] [--threads N] [--json FILE] [--quick]
 
 Tasks are the rounds of W1 to W4 and W7, and on images of CIFAR-10's shape a convolutional network
 with Adam (`CNN`) and ResNet-18 with batch normalisation and Adam (`ResNet-18`), both with 20
 participants. The examples are random: rates do not depend on what they show.
+
+Without a task, W1, W2, W4 and CNN are measured, and nothing is begun after five minutes. What is
+left out is named. `--all` measures all tasks, however long it takes; tasks that are named are
+measured to their end too. Every line of the table is printed when its task is done; on the way
+stderr says which program plays.
 
 Every program has a process of its own and plays the same round over and over, from the same models
 and with the same batches (`benchmarks/against/turns.py`); they take turns, and never play at the
@@ -18,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import select
 import signal
@@ -25,7 +31,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -35,6 +42,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.status import Status
 from torch import nn
 from torch.nn import functional
 
@@ -74,6 +82,8 @@ TASKS: Mapping[str, Task] = {
         _WITH_ADAM, name="ResNet-18", layers=resnet18([64, 128, 256, 512], 10), examples=10, batch=5
     ),
 }
+SHORT = ("W1", "W2", "W4", "CNN")  # a minute each; a round of the others takes many times as long
+MINUTES = 5.0  # for these
 _MOST = 10_000  # examples in memory; more clients share them
 # of the plain loop's update, and of what it takes off the loss, that a program may differ by;
 # rounding puts some inputs on the other side of a ReLU, or of a pooling window: in W3 the plain
@@ -235,6 +245,10 @@ def agreement(given: Given, models: Mapping[str, NDArray[np.float32]]) -> dict[s
     return found
 
 
+class OutOfTimeError(Exception):
+    """The minutes are over before all programs have played."""
+
+
 class Player:
     """A program that has been started, from its first round to its end.
 
@@ -242,13 +256,20 @@ class Player:
         command: how it is started.
         environment: its variables.
         patience: seconds that any of its lines may take.
+        first: seconds that its first line may take; None for the patience.
 
     Attributes:
         first: seconds from its start to the end of its first round; None where it took too long.
         rounds: seconds of later ones.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], patience: float):
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        patience: float,
+        first: float | None = None,
+    ):
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the program
         self._command, self._read = command, b""
         began = time.perf_counter()
@@ -263,10 +284,11 @@ class Player:
             start_new_session=True,
         )
         self.rounds: list[float] = []
-        self._patience, self.first = patience, None
+        self._patience, self.first = patience if first is None else first, None
         try:
             if self._line() is not None:
                 self.first = time.perf_counter() - began
+            self._patience = patience
         except BaseException:
             self.kill()
             raise
@@ -346,33 +368,73 @@ def variables(threads: int) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long programs play.
+
+    Attributes:
+        threads: of each, or processes of one thread.
+        seconds: that each plays beyond its first round, at least one round.
+        patience: seconds for a first round with all that comes before it, and for a turn.
+        end: by `time.monotonic`, when all must have played; infinity for no end.
+    """
+
+    threads: int
+    seconds: float = 1.0
+    patience: float = 45.0
+    end: float = math.inf
+
+    def left(self) -> float:
+        """Seconds that a program may take for its first round.
+
+        Raises:
+            OutOfTimeError: if it is too late for another.
+        """
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise OutOfTimeError
+        return min(self.patience, left)
+
+
 def compare(
-    task: Task, arms: Sequence[Arm], *, threads: int, seconds: float, patience: float
+    task: Task, arms: Sequence[Arm], limits: Limits, tell: Callable[[str], None] = lambda _: None
 ) -> list[Row]:
     """All programs on a task, in turn.
 
     Args:
         task: the round.
         arms: the programs, the plain loop among them.
-        threads: of each, or processes of one thread.
-        seconds: that each plays beyond its first round, at least one round.
-        patience: seconds for a first round with all that comes before it, and for a turn.
+        limits: how long they play.
+        tell: hears which program plays.
+
+    Raises:
+        OutOfTimeError: if the end comes before all have played.
+        RuntimeError: if a program failed, or computed something else.
     """
-    given = given_of(task)
+    given, seconds = given_of(task), limits.seconds
+    titles = {arm.name: arm.title for arm in arms}
     players: dict[str, Player] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         given.write(folder)
         try:
-            for arm in arms:
-                env = variables(1 if arm.processes else threads)
-                players[arm.name] = Player(arm.command(folder, threads), env, patience)
+            for number, arm in enumerate(arms, start=1):
+                tell(f"{task.name}: first round of {arm.title} ({number} of {len(arms)})")
+                env = variables(1 if arm.processes else limits.threads)
+                command = arm.command(folder, limits.threads)
+                player = Player(command, env, limits.patience, first=limits.left())
+                players[arm.name] = player
+                if player.first is None:
+                    limits.left()  # late by its patience, or by the end
             playing = {arm: player for arm, player in players.items() if player.first is not None}
-            for _ in range(_TURNS):
-                for player in playing.values():
+            for turn in range(1, _TURNS + 1):
+                for arm_name, player in playing.items():
                     if sum(player.rounds) < seconds:  # slow rounds are played once or twice
+                        limits.left()
+                        tell(f"{task.name}: turn {turn} of {_TURNS}, {titles[arm_name]}")
                         time.sleep(_PAUSE)
                         player.turn(seconds / _TURNS)
+            tell(f"{task.name}: whether all have computed the same")
             ends = {arm: player.finish() for arm, player in playing.items()}
         finally:
             for player in players.values():
@@ -398,20 +460,16 @@ def _row(
     )
 
 
-def table_of(rows: Sequence[Row], patience: float) -> str:
-    """Markdown: a line for every task, a column for every program."""
-    titles = {arm.name: arm.title for arm in ARMS}
-    columns = [name for name in titles if any(row.arm == name for row in rows)]
-    lines = [
-        "| | " + " | ".join(titles[name] for name in columns) + " |",
-        "|---|" + "---:|" * len(columns),
-    ]
-    for task in dict.fromkeys(row.task for row in rows):
-        by_arm = {row.arm: row for row in rows if row.task == task}
-        ours = by_arm["fedclust"].rate
-        cells = [_cell(by_arm[name], ours, patience) for name in columns]
-        lines.append(f"| {task} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def head_of(arms: Sequence[Arm]) -> str:
+    """The head of the table in Markdown: a column for every program."""
+    return "| | " + " | ".join(arm.title for arm in arms) + " |\n|---|" + "---:|" * len(arms)
+
+
+def line_of(rows: Sequence[Row], arms: Sequence[Arm], patience: float) -> str:
+    """The line of a task, from the row of every program on it."""
+    by_arm = {row.arm: row for row in rows}
+    cells = [_cell(by_arm[arm.name], by_arm["fedclust"].rate, patience) for arm in arms]
+    return f"| {rows[0].task} | " + " | ".join(cells) + " |"
 
 
 def _cell(row: Row, ours: float, patience: float) -> str:
@@ -423,12 +481,80 @@ def _cell(row: Row, ours: float, patience: float) -> str:
     return f"{rate}{ratio}<br>{row.peak_mib:,.0f} MiB<br>{row.start:.1f} s{compiling}"
 
 
+class Progress:
+    """Which program plays: one line that changes on a terminal, else a line for each."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._began = console, time.monotonic()
+        self._status = console.status("") if console.is_terminal else nullcontext()
+
+    def __enter__(self) -> Progress:
+        self._status.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._status.__exit__(None, None, None)
+
+    def tell(self, line: str) -> None:
+        """Say it, after the time since the beginning."""
+        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
+        said = f"{minutes}:{seconds:02} {line}"
+        if isinstance(self._status, Status):
+            self._status.update(said)
+        else:
+            self._console.print(said, soft_wrap=True, highlight=False)
+
+
+def measure(
+    tasks: Sequence[Task], arms: Sequence[Arm], limits: Limits, *, file: Path | None, err: Console
+) -> int:
+    """Print the table, a line as soon as its task is done; returns how many tasks failed.
+
+    Args:
+        tasks: one after the other.
+        arms: the programs.
+        limits: how long they play.
+        file: gets the numbers after every task, so that an interrupted program leaves some.
+        err: says which program plays, what has failed and what is left out.
+    """
+    rows: list[Row] = []
+    failed = 0
+    with Progress(err) as progress:
+        for number, task in enumerate(tasks):
+            progress.tell(f"{task.name}: {title_of(task)}")
+            try:
+                found = compare(task, arms, limits, progress.tell)
+            except OutOfTimeError:
+                names = " ".join(left.name for left in tasks[number:])
+                err.print(f"left out: {names}: the minutes are over; --all measures all tasks")
+                break
+            except RuntimeError as error:  # the other tasks are not wrong for it
+                failed += 1
+                err.print(f"{task.name}: {error}", markup=False)
+                continue
+            if not rows:
+                print(head_of(arms))
+            print(line_of(found, arms, limits.patience), flush=True)
+            rows += found
+            if file is not None:
+                file.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+    return failed
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.peers", description="fedclust beside other ways to train."
     )
-    parser.add_argument("task", nargs="*", help=f"any of {' '.join(TASKS)}; default all")
+    parser.add_argument(
+        "task", nargs="*", help=f"any of {' '.join(TASKS)}; default {' '.join(SHORT)}"
+    )
+    parser.add_argument("--all", action="store_true", help="all tasks, however long it takes")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        help=f"nothing is begun after these; default {MINUTES:g} where no task is named",
+    )
     parser.add_argument("--threads", type=int, help="of every program; default all cores")
     parser.add_argument("--seconds", type=float, default=1.0, help="that each plays; default 1")
     parser.add_argument(
@@ -442,6 +568,8 @@ def main() -> None:
     unknown = sorted(set(options.task) - set(TASKS))
     if unknown:
         parser.error(f"task {unknown[0]} is not one of {' '.join(TASKS)}")
+    if options.all and options.task:
+        parser.error(f"--all takes no tasks, here {' '.join(options.task)}")
     cores = sorted(os.sched_getaffinity(0))
     threads = options.threads or len(cores)
     if not 1 <= threads <= len(cores):
@@ -449,30 +577,26 @@ def main() -> None:
     os.sched_setaffinity(0, cores[:threads])  # JAX takes as many threads as it may use cores
     torch.set_num_threads(threads)
     arms = [arm for arm in ARMS if arm.python.exists()]
-    console = Console(stderr=True)
+    err = Console(stderr=True)
     for missing in sorted(
         {arm.environment or "" for arm in ARMS} - {a.environment or "" for a in arms}
     ):
-        console.print(f"left out: {missing}; make .venv-{missing}/.ready makes its environment")
-    rows: list[Row] = []
-    failed: list[str] = []
-    for name in options.task or TASKS:
-        task = quick(TASKS[name]) if options.quick else TASKS[name]
-        with console.status(f"{name}: {title_of(task)}"):
-            try:
-                rows += compare(
-                    task, arms, threads=threads, seconds=options.seconds, patience=options.patience
-                )
-            except RuntimeError as error:  # the other tasks are not wrong for it
-                failed.append(f"{name}: {error}")
-                console.print(failed[-1])
-        # after each task, so that an interrupted program leaves some
-        if options.json is not None:
-            options.json.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
-    if rows:
-        print(table_of(rows, options.patience))
+        err.print(f"left out: {missing}; make .venv-{missing}/.ready makes its environment")
+    names = options.task or (TASKS if options.all else SHORT)
+    if rest := [name for name in TASKS if name not in names and not options.task]:
+        err.print(f"left out: {' '.join(rest)}; --all measures all tasks")
+    short = not options.task and not options.all
+    minutes = options.minutes or (MINUTES if short else math.inf)
+    limits = Limits(
+        threads=threads,
+        seconds=options.seconds,
+        patience=options.patience,
+        end=time.monotonic() + 60 * minutes,
+    )
+    tasks = [quick(TASKS[name]) if options.quick else TASKS[name] for name in names]
+    failed = measure(tasks, arms, limits, file=options.json, err=err)
     if failed:
-        sys.exit(f"{len(failed)} of the tasks failed, see above")
+        sys.exit(f"{failed} of the tasks failed, see above")
 
 
 if __name__ == "__main__":

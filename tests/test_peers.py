@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
 
 from benchmarks.against import fedclust_worker, loop_worker
 from benchmarks.against.networks import build, resnet18
@@ -21,16 +25,23 @@ from benchmarks.against.task import Task
 from benchmarks.against.turns import Given, Program, Turns, serve
 from benchmarks.peers import (
     ARMS,
+    SHORT,
     TASKS,
     UPDATE,
+    Arm,
+    Limits,
+    OutOfTimeError,
     Player,
     Row,
     agreement,
+    compare,
     given_of,
+    head_of,
+    line_of,
     loss_of,
     main,
+    measure,
     quick,
-    table_of,
 )
 from fedclust.models import resnet
 
@@ -172,6 +183,96 @@ def test_a_quick_run_prints_the_table_and_keeps_the_numbers(
     assert lines[2].startswith("| W1 | ")
 
 
+def rows_of(task: str) -> list[Row]:
+    numbers = {"rate": 10.0, "peak_mib": 1.0, "start": 1.0, "compiling": 0.0}
+    return [Row(task=task, arm=arm, **numbers) for arm in ("fedclust", "indexed")]
+
+
+TWO = [arm for arm in ARMS if arm.name in ("fedclust", "indexed")]
+
+
+def test_a_line_is_printed_as_soon_as_its_task_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What comes out before every task; a task that fails leaves the others alone."""
+    printed, told = list[str](), io.StringIO()
+
+    def played(task: Task, arms: object, limits: Limits, tell: Callable[[str], None]) -> list[Row]:
+        printed.append(capsys.readouterr().out)
+        if task.name == "W2":
+            raise RuntimeError("[x] computes something else")
+        if task.name == "W7":
+            raise OutOfTimeError
+        tell(f"{task.name}: first round of fedclust (1 of 2)")
+        return rows_of(task.name)
+
+    monkeypatch.setattr("benchmarks.peers.compare", played)
+    tasks = [TASKS[name] for name in ("W1", "W2", "W4", "W7", "CNN")]
+    file, err = tmp_path / "rows.json", Console(file=told, width=300)
+    assert measure(tasks, TWO, Limits(threads=1), file=file, err=err) == 1
+    line = "| {} | 10<br>1 MiB<br>1.0 s | 10 (1)<br>1 MiB<br>1.0 s |\n"
+    head = "| | fedclust | plain loop |\n|---|---:|---:|\n"
+    assert printed == ["", head + line.format("W1"), "", line.format("W4")]
+    assert [row["task"] for row in json.loads(file.read_text())] == ["W1", "W1", "W4", "W4"]
+    lines = told.getvalue().splitlines()
+    assert lines[1] == "0:00 W1: first round of fedclust (1 of 2)"
+    assert "W2: [x] computes something else" in lines
+    assert lines[-1] == "left out: W7 CNN: the minutes are over; --all measures all tasks"
+
+
+def test_no_program_begins_when_the_time_is_over() -> None:
+    now = time.monotonic()
+    assert Limits(threads=1).left() == 45
+    assert 0 < Limits(threads=1, end=now + 20).left() <= 20
+    with pytest.raises(OutOfTimeError):
+        Limits(threads=1, end=now).left()
+    with pytest.raises(OutOfTimeError):
+        compare(quick(TASKS["W1"]), TWO, Limits(threads=1, end=now))
+
+
+def test_a_program_that_is_late_by_the_end_alone_ends_the_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sleeping = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+    monkeypatch.setattr(Arm, "command", lambda *_: sleeping)
+    told: list[str] = []
+    limits = Limits(threads=1, end=time.monotonic() + 0.3)
+    with pytest.raises(OutOfTimeError):
+        compare(quick(TASKS["W1"]), TWO, limits, told.append)
+    assert told == ["W1: first round of fedclust (1 of 2)"]
+
+
+@pytest.mark.parametrize(
+    ("given", "names", "minutes", "rest"),
+    [
+        ([], SHORT, 5, "left out: W3 W7 ResNet-18; --all measures all tasks"),
+        (["--minutes", "2"], SHORT, 2, "left out: W3 W7 ResNet-18; --all"),
+        (["--all"], tuple(TASKS), math.inf, ""),
+        (["W3"], ("W3",), math.inf, ""),
+        (["W3", "--minutes", "9"], ("W3",), 9, ""),
+    ],
+)
+def test_what_is_measured_by_default_ends_in_five_minutes(
+    given: list[str],
+    names: tuple[str, ...],
+    minutes: float,
+    rest: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr("benchmarks.peers.measure", lambda *told, **_: seen.extend(told) or 0)
+    monkeypatch.setattr(sys, "argv", ["peers", "--threads", "1", *given])
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
+    main()
+    tasks, _, limits = seen
+    assert tuple(task.name for task in tasks) == names
+    assert limits.end - time.monotonic() == pytest.approx(60 * minutes, abs=5)
+    said = " ".join(capsys.readouterr().err.split())
+    assert rest in said
+    assert ("--all" in said) == bool(rest)
+
+
 def test_a_table_of_rates_memory_and_starts() -> None:
     def row(arm: str, rate: float, compiling: float = 0.0) -> Row:
         return Row(
@@ -179,9 +280,10 @@ def test_a_table_of_rates_memory_and_starts() -> None:
         )
 
     rows = [row("fedclust", 1234.5), row("indexed", 61.73), row("jax_jit", 200, 1.5)]
-    lines = table_of([*rows, Row(task="W1", arm="jax_vmap", late=True)], 60).splitlines()
-    assert lines[0] == "| | fedclust | plain loop | JAX, jit | JAX, vmap |"
-    assert lines[2] == (
+    arms = [arm for arm in ARMS if arm.name in ("fedclust", "indexed", "jax_jit", "jax_vmap")]
+    head = "| | fedclust | plain loop | JAX, jit | JAX, vmap |\n|---|---:|---:|---:|---:|"
+    assert head_of(arms) == head
+    assert line_of([*rows, Row(task="W1", arm="jax_vmap", late=True)], arms, 60) == (
         "| W1 | 1,234<br>512 MiB<br>2.0 s | 61.7 (20)<br>512 MiB<br>2.0 s "
         "| 200 (6.17)<br>512 MiB<br>2.0 s, 1.5 compiling | no round in 60 s |"
     )

@@ -20,7 +20,7 @@ CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet kmedoids
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-full test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel mutants lint types format lock method-lists docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
+.PHONY: help setup run test test-full test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel mutants lint types format lock lists missing docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -110,8 +110,13 @@ docs: $(DOCS)/.ready  ## the documentation site in site/, without a network
 docs-serve: $(DOCS)/.ready  ## the site at http://127.0.0.1:8000, built again after every change
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve
 
-method-lists: setup  ## docs/methods.md, comparisons and golden rounds, after a method was added
-	$(BIN)/python -m scripts.docs.methods
+lists: setup  ## rows of docs, counts, comparisons and golden rounds, after a part was added
+	$(BIN)/python -m scripts.docs.lists
+
+# PARTS="attack=mine": without, what is new since the branch main
+PARTS ?=
+missing: setup  ## what a new part still lacks, a line for each file
+	$(BIN)/python -m scripts.docs.missing $(PARTS)
 
 lock: setup  ## pin the newest allowed versions
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra hf --extra tune --extra watch --extra privacy pyproject.toml -o requirements.lock

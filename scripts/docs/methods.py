@@ -1,7 +1,5 @@
 """Lists of the methods, made of their files: docs/methods.md, the comparisons of all methods, and
 the golden rounds of new ones.
-
-    python -m scripts.docs.methods
 """
 
 from __future__ import annotations
@@ -14,9 +12,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedclust.commands.list import describe
 from fedclust.config.about import KEYS, KINDS, about
 from fedclust.config.tree import CONF
+from scripts.docs.rows import what_it_is
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE, GOLDEN = ROOT / "docs/methods.md", ROOT / "tests/algorithms/golden.json"
@@ -127,8 +125,7 @@ def _about(name: str) -> Mapping[str, str]:
 
 def _row(name: str) -> str:
     file = CONF / "algorithm" / f"{name}.yaml"
-    what, of = describe(file).replace("|", "\\|"), _about(name)
-    what = re.sub(r" \([^()]*\d{4}[^()]*\)$", "", what)  # the paper has a column of its own
+    what, of = what_it_is(file), _about(name)  # the paper has a column of its own
     columns = f"`{name}`", what, of["paper"], of["reads"], of["run"]
     return f"| {' | '.join(columns)} |"
 
@@ -170,9 +167,5 @@ def main() -> None:
         subprocess.run(
             [sys.executable, GOLDEN.with_name("golden.py"), *missing],
             check=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])},
         )
-
-
-if __name__ == "__main__":
-    main()

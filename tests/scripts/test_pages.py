@@ -118,7 +118,7 @@ def test_links_in_code_and_anchors_stay() -> None:
 
 
 def test_the_lists_of_methods_are_those_of_their_files() -> None:
-    """`make method-lists` writes them anew."""
+    """`make lists` writes them anew."""
     assert methods.PAGE.read_text() == methods.page()
     for file in methods.COMPARISONS:
         text = file.read_text()
@@ -133,8 +133,8 @@ def test_methods_stand_below_the_heading_of_their_kind() -> None:
         part.partition("\n")[0]: set(re.findall(r"^\| `(\w+)` ", part, re.MULTILINE))
         for part in page.split("\n## ")[1:]
     }
-    assert rows["Reference points"] == {"local", "oracle"}
-    assert rows["One global model"] == {"fedavg", "fedprox", "scaffold"}
+    assert rows["Reference points"] >= {"local", "oracle"}
+    assert rows["One global model"] >= {"fedavg", "fedprox", "scaffold"}
     assert {"ditto", "feroma"} <= rows["Personalised: a model for every client"]
     assert {"lcfl", "ifca", "fedem"} <= rows["Clustered: a model for every cluster"]
     assert sorted(name for some in rows.values() for name in some) == methods.NAMES
@@ -144,10 +144,8 @@ def test_methods_stand_below_the_heading_of_their_kind() -> None:
     assert widest == [], "a word that cannot be broken widens a column"
 
 
-def test_the_readme_counts_what_there_is() -> None:
+def test_the_readme_shows_how_a_method_of_ones_own_is_run() -> None:
     readme = (links.ROOT / "README.md").read_text()
-    counts = f"- {len(methods.NAMES)} methods on {len(files_of('partition'))} kinds of client"
-    assert counts in readme
     assert "fedclust run -m --config-dir mine algorithm=server_momentum,ifca\n" in readme
 
 

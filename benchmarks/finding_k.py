@@ -39,6 +39,7 @@ from fedclust.cluster_methods.agglomerative import Agglomerative
 from fedclust.cluster_methods.kmeans import KMeans
 from fedclust.cluster_metrics.update_distance import UpdateDistance
 from fedclust.config.data import federate
+from fedclust.core.front import Train
 from fedclust.core.types import Federation
 from fedclust.core.verbs import Algorithm, Partition
 from fedclust.datasets.images import MNIST
@@ -93,7 +94,7 @@ def distances(partition: Partition, seeds: list[int], dataset: Any) -> list[torc
         )
         clients, ids = SeedClients(engine, rnd), torch.arange(fed.num_clients)
         start = clients.init(rnd.stream("init"), 1)
-        params = clients.train(start, torch.zeros_like(ids), ids, solver).params
+        params = clients.train(Train(start, torch.zeros_like(ids), ids, solver)).params
         found.append(UpdateDistance(norm="cosine")(clients, params, start, ids, rnd))
     return found
 

@@ -31,6 +31,7 @@ from benchmarks.workloads import synthetic_pool
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.cluster_metrics.loss import Loss
 from fedclust.config.job import Job
+from fedclust.core.front import Train
 from fedclust.core.types import Federation, Split
 from fedclust.engines import make_engine
 from fedclust.engines.clients import SeedClients
@@ -180,7 +181,7 @@ def _metric(job: Job, landmarks: int) -> float:
     clients, ids = SeedClients(job.engine, rnd), torch.arange(fed.num_clients)
     common = clients.init(Stream.of(0, "init"), 1)
     solver = Solver(lr=0.05, batch_size=10, epochs=1)
-    local = clients.train(common, torch.zeros_like(ids), ids, solver)
+    local = clients.train(Train(common, torch.zeros_like(ids), ids, solver))
     metric = Loss(landmarks=landmarks or None)
     began = time.perf_counter()
     metric(clients, local.params, common, ids, rnd)

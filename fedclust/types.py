@@ -2,6 +2,7 @@
 
 from fedclust.core.calls import Alignment, LocalResult, LocalWork, MeanResult
 from fedclust.core.client_models import ClientModels
+from fedclust.core.front import Train
 from fedclust.core.pool import Pool
 from fedclust.core.types import Cost, Dataset, Evaluation, Federation, Round, Served, Split
 
@@ -19,4 +20,5 @@ __all__ = [
     "Round",
     "Served",
     "Split",
+    "Train",
 ]

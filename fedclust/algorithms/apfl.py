@@ -30,6 +30,7 @@ from fedclust.algorithms.parts.descent import check_descent
 from fedclust.algorithms.parts.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, average, zeros
 from fedclust.core.calls import LocalWork
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients
@@ -63,14 +64,14 @@ class APFL(PersonalModels):
         """One round of FedAvg, and the mixtures of the cohort on the same batches."""
         cohort, alpha = rnd.cohort, self.alpha
         model, label = state.model, zeros(cohort)
-        common = clients.train(model, label, cohort, self.solver)
+        common = clients.train(Train(model, label, cohort, self.solver))
         model, cost = average(clients, common, model, label, cohort, rnd, self.aggregation)
         solver = replace(self.solver, lr=alpha**2 * self.solver.lr)
         moved = (common.params - state.model) / common.steps.clamp(min=1).unsqueeze(1)
         linear = -(1 - alpha) / solver.rate(rnd.t) * moved
         mixtures = alpha * state.personal[cohort] + (1 - alpha) * state.model  # u_i
         own = torch.arange(len(cohort), device=cohort.device)
-        local = clients.train(mixtures, own, cohort, solver, LocalWork(linear=linear))
+        local = clients.train(Train(mixtures, own, cohort, solver, LocalWork(linear=linear)))
         personal = (local.params - (1 - alpha) * common.params) / alpha  # v_i
         personal = clients.layout.joined(personal, local.params)
         state = self.State(

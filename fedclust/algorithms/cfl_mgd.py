@@ -32,6 +32,7 @@ from fedclust.algorithms.parts.descent import check_descent, descend
 from fedclust.algorithms.parts.loss_clusters import LossClusters
 from fedclust.algorithms.steps import Aggregation, average, train_and_average, weights
 from fedclust.core.calls import LocalWork
+from fedclust.core.front import Train
 from fedclust.core.server import Server
 from fedclust.core.types import Cost, Round
 from fedclust.core.verbs import Clients
@@ -122,7 +123,9 @@ class CFLMGD(LossClusters):
             momentum = momentum if means.slots is None else means.slots  # at rest without beta
             return replace(state, models=models, momentum=momentum), cost
         own, slots = torch.arange(len(cohort), device=cohort.device), momentum[cohort]
-        local = clients.train(models[label], own, cohort, self.solver, LocalWork(slots=slots))
+        local = clients.train(
+            Train(models[label], own, cohort, self.solver, LocalWork(slots=slots))
+        )
         if local.slots is not None:
             weight, k = weights(cohort, rnd, self.aggregation), len(models)
             momentum = shared_momenta(

@@ -14,6 +14,7 @@ from torch import Tensor
 from fedclust.algorithms.steps import clients_with_data, zeros
 from fedclust.core.calls import LocalResult
 from fedclust.core.federation import label_histogram
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round
 from fedclust.core.verbs import Clients, ClusterMethod, ClusterMetric
@@ -88,7 +89,7 @@ class ColdStart(Ranged):
             ConfigError: if there are fewer clients than groups.
         """
         ids = self._members(num_clusters, rnd)
-        local = clients.train(base, zeros(ids), ids, self.solver, purpose="pretrain")
+        local = clients.train(Train(base, zeros(ids), ids, self.solver, purpose="pretrain"))
         label = torch.arange(len(ids), device=ids.device)
         arrays = {}
         if self.grouping == "clustered":

@@ -20,6 +20,7 @@ import torch
 from fedclust.algorithms.parts.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, train_and_average, zeros
 from fedclust.core.calls import LocalWork
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round
 from fedclust.core.verbs import Clients
@@ -56,7 +57,7 @@ class Ditto(PersonalModels):
         anchor = state.model.expand(len(cohort), -1)
         rows = torch.arange(len(cohort), device=cohort.device)
         own = clients.train(
-            state.personal[cohort], rows, cohort, self.personal, LocalWork(anchor=anchor)
+            Train(state.personal[cohort], rows, cohort, self.personal, LocalWork(anchor=anchor))
         )
         state = self.State(
             model=model,

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fedclust.algorithms.steps import arrived, clients_with_data, zeros
 from fedclust.core.calls import LocalWork
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
@@ -67,7 +68,7 @@ class FedBCD(Method):
         cohort = rnd.cohort
         anchor = state.model.expand(len(cohort), -1)
         start, own = state.local[cohort], torch.arange(len(cohort), device=cohort.device)
-        trained = clients.train(start, own, cohort, self.solver, LocalWork(anchor=anchor))
+        trained = clients.train(Train(start, own, cohort, self.solver, LocalWork(anchor=anchor)))
         local = state.local.replaced(cohort, trained.params)
         ids = clients_with_data(rnd)  # the others never hold anything but the initial model
         held = local[ids]

@@ -31,6 +31,7 @@ from fedclust.algorithms.steps import (
     train_and_average,
     zeros,
 )
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients, ClusterMethod, Method
@@ -133,7 +134,7 @@ class FedClust(Method):
     def _upload(self, start: Tensor, ids: Tensor, clients: Clients) -> tuple[Tensor, Cost]:
         """Last layers [C, H] of what the clients `ids` [C] make of the initial model."""
         alike = replace(self.solver, decay=1.0)  # newcomers train as the first did
-        local = clients.train(start, zeros(ids), ids, alike, purpose="before")
+        local = clients.train(Train(start, zeros(ids), ids, alike, purpose="before"))
         names = clients.layout.last_layers(self.layers)
         sent = local.params[:, clients.layout.mask(names).to(start.device)]
         steps = int(local.steps.sum())

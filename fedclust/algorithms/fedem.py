@@ -31,6 +31,7 @@ from fedclust.algorithms.parts.apart import check_apart
 from fedclust.algorithms.parts.mixtures import mixture_notes, real_examples, shares
 from fedclust.algorithms.steps import Aggregation, average, clients_with_data
 from fedclust.core.calls import LocalWork
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
@@ -110,7 +111,7 @@ class FedEM(Method):
         component = torch.arange(k, device=cohort.device).repeat_interleave(len(cohort))
         ids, weight = cohort.repeat(k), belongs.permute(2, 0, 1).flatten(0, 1)  # [K * C, n]
         local = clients.train(
-            state.models, component, ids, self.solver, LocalWork(example_weight=weight)
+            Train(state.models, component, ids, self.solver, LocalWork(example_weight=weight))
         )
         models, cost = average(clients, local, state.models, component, ids, rnd, self.aggregation)
         share = shares(belongs, cohort, rnd)

@@ -33,6 +33,7 @@ from torch import Tensor
 from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.steps import Aggregation, arrived, average, clients_with_data
 from fedclust.core.calls import LocalWork
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import Clients, Method, Scenario
@@ -111,7 +112,9 @@ class FedGWC(Method):
         cohort, k = rnd.cohort, len(state.models)
         label, asked = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
         own = label[cohort]
-        local = clients.train(state.models, own, cohort, self.solver, LocalWork(each_step=True))
+        local = clients.train(
+            Train(state.models, own, cohort, self.solver, LocalWork(each_step=True))
+        )
         models, cost = average(clients, local, state.models, own, cohort, rnd, self.aggregation)
         state = replace(state, models=models, label=label)
         assert local.step_loss is not None

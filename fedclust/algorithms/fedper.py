@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedclust.algorithms.steps import Aggregation, arrived, weights, zeros
 from fedclust.core.calls import LocalResult
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
@@ -90,7 +91,7 @@ class FedPer(Method):
     def _train(self, models: Tensor, clients: Clients, rnd: Round) -> LocalResult:
         """Local training of the cohort [C] from `models` [C, P]."""
         own = torch.arange(len(models), device=models.device)
-        return clients.train(models, own, rnd.cohort, self.solver)
+        return clients.train(Train(models, own, rnd.cohort, self.solver))
 
     def _head(self, layout: Layout, device: torch.device) -> Tensor:
         """[P] bool, what a client keeps."""

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedclust.algorithms.fedper import FedPer
 from fedclust.core.calls import LocalResult, LocalWork
+from fedclust.core.front import Train
 from fedclust.core.types import Round
 from fedclust.core.verbs import Clients
 from fedclust.helpers.ranges import AtLeastOne
@@ -41,7 +42,7 @@ class FedRep(FedPer):
         head = self._head(clients.layout, models.device)
         solver = replace(self.solver, epochs=self.head_epochs, steps=None)
         still = LocalWork(frozen=~head)
-        heads = clients.train(models, own, rnd.cohort, solver, still, purpose="head")
+        heads = clients.train(Train(models, own, rnd.cohort, solver, still, purpose="head"))
         still = LocalWork(frozen=head)
-        bodies = clients.train(heads.params, own, rnd.cohort, self.solver, still)
+        bodies = clients.train(Train(heads.params, own, rnd.cohort, self.solver, still))
         return replace(bodies, steps=heads.steps + bodies.steps)

@@ -34,6 +34,7 @@ from fedclust.algorithms.parts.mixtures import drawn, fitting_shares, mixture_no
 from fedclust.algorithms.parts.personal import serve_personal
 from fedclust.algorithms.steps import clients_with_data
 from fedclust.core.calls import LocalWork
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
@@ -100,7 +101,7 @@ class FedSoft(Method):
         anchor = pull @ state.models
         own = torch.arange(len(cohort), device=cohort.device)
         local = clients.train(
-            state.personal[cohort], own, cohort, self.solver, LocalWork(anchor=anchor)
+            Train(state.personal[cohort], own, cohort, self.solver, LocalWork(anchor=anchor))
         )
         state = self.State(
             models=weight.T @ local.params,

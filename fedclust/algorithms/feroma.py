@@ -54,6 +54,7 @@ from fedclust.algorithms.steps import (
     weights,
     zeros,
 )
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
@@ -171,7 +172,7 @@ class Feroma(Method):
             start = share_by(share, weights(sources, rnd, self.aggregation)) @ state.own[sources]
             label = torch.arange(len(cohort), device=cohort.device)
             new = int((state.trained[cohort] < 0).sum())  # who lacks what describes data
-        local = clients.train(start, label, cohort, self.solver)
+        local = clients.train(Train(start, label, cohort, self.solver))
         state = replace(
             state,
             own=state.own.replaced(cohort, local.params),

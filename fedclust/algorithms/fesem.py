@@ -25,6 +25,7 @@ from torch import Tensor
 from fedclust.algorithms.cold_start import ColdStart, ShiftTest
 from fedclust.algorithms.parts.apart import check_apart
 from fedclust.algorithms.steps import FlexAggregation, arrived, average
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
@@ -113,7 +114,7 @@ class FeSEM(Method):
         every = state.label.index_copy(0, assigned, nearest)
         label = every[rnd.cohort]
         models, cohort = state.models, rnd.cohort
-        local = clients.train(models, label, cohort, self.solver)  # M-step
+        local = clients.train(Train(models, label, cohort, self.solver))  # M-step
         models, cost = average(clients, local, models, label, cohort, rnd, self.aggregation)
         migrated = Cost(notes={"migrated": int((every[moving] != state.label[moving]).sum())})
         kept = state.local.replaced(rnd.cohort, local.params)
@@ -131,6 +132,6 @@ class FeSEM(Method):
             return state, Cost()
         own = torch.arange(len(new), device=new.device)
         solver = self.cold_start.solver
-        local = clients.train(state.local[new], own, new, solver, purpose="pretrain")
+        local = clients.train(Train(state.local[new], own, new, solver, purpose="pretrain"))
         cost = Cost(models_down=len(new), models_up=len(new), gradient_steps=int(local.steps.sum()))
         return replace(state, local=state.local.replaced(new, local.params)), cost

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from fedclust.algorithms.cold_start import ColdStart, ShiftTest
 from fedclust.algorithms.steps import Aggregation, arrived, train_and_average, zeros
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
@@ -244,7 +245,7 @@ def nearest(
     rows = max(1, (_GPU_BLOCK if base.is_cuda else _CPU_BLOCK) // base.shape[1])
     for begin in range(0, len(ids), rows):
         some = ids[begin : begin + rows]
-        local = clients.train(base, zeros(some), some, solver, purpose="pretrain")
+        local = clients.train(Train(base, zeros(some), some, solver, purpose="pretrain"))
         # eq. (8): argmin of (1 - cos) / 2, ties to the smallest index
         update = trained(local.params - base)
         label[begin : begin + rows] = cosine(update, trained(direction)).argmax(1)

@@ -39,6 +39,7 @@ from fedclust.algorithms.steps import (
     zeros,
 )
 from fedclust.algorithms.warmup import unclustered
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import Clients, ClusterMethod, Method
@@ -123,7 +124,7 @@ class HCFL(Method):
         label, asked = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
         before = before.plus(Cost(models_down=asked, scalars_up=asked // len(state.models)))
         own, pulled = label[cohort], replace(self.solver, proximal=self.mu)
-        local = clients.train(state.models, own, cohort, pulled)
+        local = clients.train(Train(state.models, own, cohort, pulled))
         means, cost = average(clients, local, state.models, own, cohort, rnd, self.aggregation)
         weight = weights(cohort, rnd, self.aggregation)
         common = common_mean(clients, local, state.models, own, weight)
@@ -147,7 +148,7 @@ class HCFL(Method):
     def _cluster(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Everybody's update of the common model, and the clusters, each with that model."""
         ids = clients_with_data(rnd)
-        local = clients.train(state.models, zeros(ids), ids, self.solver, purpose="cover")
+        local = clients.train(Train(state.models, zeros(ids), ids, self.solver, purpose="cover"))
         trained = clients.layout.of_trained
         compared = trained(shared(self.layers, clients.layout)).to(ids.device)
         update = trained(local.params - state.models)[:, compared]

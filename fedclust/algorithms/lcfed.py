@@ -37,6 +37,7 @@ from fedclust.algorithms.steps import (
     weights,
 )
 from fedclust.core.calls import LocalWork
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import Clients, ClusterMethod, Method
@@ -119,7 +120,7 @@ class LCFed(Method):
         own, mask = label[cohort], shared(self.layers, clients.layout).to(cohort.device)
         solver = replace(self.solver, proximal=self.mu + self.lam)
         work = self.pulls(state.models[own], state.common, mask)
-        local = clients.train(state.models, own, cohort, solver, work)
+        local = clients.train(Train(state.models, own, cohort, solver, work))
         state = self._compared(state, clients, local.params, renew=rnd.t % self.refresh == 0)
         models, found = state.models, own
         if first:

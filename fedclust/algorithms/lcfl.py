@@ -39,6 +39,7 @@ from fedclust.algorithms.steps import (
     zeros,
 )
 from fedclust.algorithms.warmup import Warmup
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients, ClusterMethod, ClusterMetric, Method
@@ -137,7 +138,7 @@ class LCFL(Method):
         """One round of FedAvg; v_i is what client i made in its last one."""
         cohort = self.warmup.cohort(rnd)
         models, label = state.models, zeros(cohort)
-        local = clients.train(models, label, cohort, self.solver)
+        local = clients.train(Train(models, label, cohort, self.solver))
         models, cost = average(clients, local, models, label, cohort, rnd, self.aggregation)
         return replace(_keep(state, cohort, local.params), models=models), cost
 

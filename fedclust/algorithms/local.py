@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 
 from fedclust.algorithms.steps import arrived, clients_with_data
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
@@ -59,7 +60,7 @@ class Local(Method):
         """Every participant goes on with its own model."""
         ids = clients_with_data(rnd) if self.participants == "all" else rnd.cohort
         own = torch.arange(len(ids), device=ids.device)
-        local = clients.train(state.models[ids], own, ids, self.solver)
+        local = clients.train(Train(state.models[ids], own, ids, self.solver))
         models = state.models.replaced(ids, local.params)
         cost = Cost(gradient_steps=int(local.steps.sum()), train_loss=float(local.loss.mean()))
         return self.State(models=models), cost

@@ -34,6 +34,7 @@ from fedclust.algorithms.steps import (
     clients_with_data,
     train_and_average,
 )
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import Clients, ClusterMethod, Method
@@ -99,7 +100,7 @@ class OCFL(Method):
             joining = Cost(models_down=asked, scalars_up=asked // len(models))
             return replace(state, models=models, label=label), cost.plus(joining)
         models, label, clustered = state.models, state.label, False
-        local = clients.train(models, label[cohort], cohort, self.solver)
+        local = clients.train(Train(models, label[cohort], cohort, self.solver))
         update = clients.layout.of_trained(local.params - models)
         distance = 1 - cosine(update, update)
         # a matrix product need not be symmetric to the last bit

@@ -35,6 +35,7 @@ import torch
 from fedclust.algorithms.parts.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, weights, zeros
 from fedclust.core.calls import LocalWork
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Split
 from fedclust.core.verbs import Clients
@@ -89,7 +90,7 @@ class PFedMe(PersonalModels):
         for r in range(self.local_rounds):
             here = clients.at(with_one_batch(rnd, self.solver.batch_size, r))
             work = LocalWork(anchor=local)
-            near = here.train(personal, own, cohort, solver, work, purpose=f"batch {r}")
+            near = here.train(Train(personal, own, cohort, solver, work, purpose=f"batch {r}"))
             personal = near.params
             local = clients.layout.joined(
                 local - self.local_lr * pull * (local - personal), personal

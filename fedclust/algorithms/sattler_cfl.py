@@ -33,6 +33,7 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.steps import Shares, arrived, average, clients_with_data, weights
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
@@ -97,7 +98,7 @@ class SattlerCFL(Method):
         """Local training, splits, and the mean in every cluster, the new ones included."""
         cohort, ids = rnd.cohort, clients_with_data(rnd)
         placed, asked = join_cheapest(state.models, state.label, ids, clients)
-        local = clients.train(state.models, placed[cohort], cohort, self.solver)
+        local = clients.train(Train(state.models, placed[cohort], cohort, self.solver))
         update = clients.layout.of_trained(local.params - state.models[placed[cohort]])
         state = replace(
             state,

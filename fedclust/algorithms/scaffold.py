@@ -17,6 +17,7 @@ from torch import Tensor
 from fedclust.algorithms.parts.descent import check_descent
 from fedclust.algorithms.steps import arrived, zeros
 from fedclust.core.calls import LocalWork
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
@@ -74,7 +75,7 @@ class Scaffold(Method):
         mean = state.control * (rnd.fed.num_clients / rnd.present.sum())
         linear = mean - before
         local = clients.train(
-            state.model, zeros(cohort), cohort, self.solver, LocalWork(linear=linear)
+            Train(state.model, zeros(cohort), cohort, self.solver, LocalWork(linear=linear))
         )
         moved = local.params - state.model  # y_i - x
         steps = local.steps.clamp(min=1).unsqueeze(1) * self.solver.rate(rnd.t)

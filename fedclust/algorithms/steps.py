@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedclust.core.calls import LocalResult, LocalWork, MeanResult
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round
 from fedclust.core.verbs import Clients
@@ -133,10 +134,10 @@ def train_and_average(
     weight = weights(ids, rnd, aggregation, label)
     work = LocalWork(slots=slots)
     if not clients.server.needs_updates:
-        result = clients.train_mean(models, label, ids, solver, weight, work)
+        result = clients.train_mean(Train(models, label, ids, solver, work, weight=weight))
         after = clients.server.stepped(models, result.models, label)
         return after, result, cost_of(result, label, ids, rnd, clients.layout)
-    local = clients.train(models, label, ids, solver, work)
+    local = clients.train(Train(models, label, ids, solver, work))
     result = MeanResult.of(
         local, models, label, weight, slots, keep=clients.discrepancy, exact=clients.exact
     )

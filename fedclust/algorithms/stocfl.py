@@ -26,6 +26,7 @@ from torch import Tensor
 from fedclust.algorithms.parts.uniting import linked, unite
 from fedclust.algorithms.steps import Aggregation, arrived, average, train_and_average, zeros
 from fedclust.core.calls import LocalWork
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
@@ -97,7 +98,7 @@ class StoCFL(Method):
             clients, state.common, zeros(cohort), cohort, self.solver, self.aggregation, rnd
         )
         pulled = replace(self.solver, proximal=self.mu)
-        local = clients.train(state.models, label, cohort, pulled, LocalWork(anchor=anchor))
+        local = clients.train(Train(state.models, label, cohort, pulled, LocalWork(anchor=anchor)))
         models, cost = average(clients, local, state.models, label, cohort, rnd, self.aggregation)
         cost = replace(cost, notes={**cost.notes, "num_clusters_found": len(models)})
         return replace(state, common=common, models=models), observing.plus(beside).plus(cost)
@@ -112,7 +113,7 @@ class StoCFL(Method):
         new = rnd.cohort[state.label[rnd.cohort] < 0]
         if not len(new):
             return state, Cost()
-        local = clients.train(state.anchor, zeros(new), new, self.observe, purpose="observe")
+        local = clients.train(Train(state.anchor, zeros(new), new, self.observe, purpose="observe"))
         own = len(state.models) + torch.arange(len(new), device=new.device)
         state = replace(
             state,

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data, zeros
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round
 from fedclust.core.verbs import Clients
@@ -105,7 +106,7 @@ class Warmup(Ranged):
         if self.own_start:
             start = clients.init(rnd.stream("warmup"), len(ids))
             label = torch.arange(len(ids), device=ids.device)
-        local = clients.train(start, label, ids, solver, purpose="warmup")
+        local = clients.train(Train(start, label, ids, solver, purpose="warmup"))
         cost = Cost(
             models_down=0 if self.own_start else len(ids),  # the start comes from the server
             gradient_steps=int(local.steps.sum()),
@@ -123,6 +124,6 @@ class Warmup(Ranged):
         missed = ids if self.fresh else ids[~trained[ids]]
         if self.mode == "local" or not (self.fresh or self.cover_all) or not len(missed):
             return ids[:0], common[:0], Cost()
-        local = clients.train(common, zeros(missed), missed, solver, purpose="cover")
+        local = clients.train(Train(common, zeros(missed), missed, solver, purpose="cover"))
         cost = Cost(models_down=len(missed), gradient_steps=int(local.steps.sum()))
         return missed, local.params, cost

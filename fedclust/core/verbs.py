@@ -69,10 +69,10 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
-from fedclust.core.calls import PLAIN, Alignment, Answers, LocalResult, LocalWork, MeanResult
+from fedclust.core.calls import Alignment, Answers, LocalResult, MeanResult
+from fedclust.core.front import Train
 from fedclust.core.kept import Kept
 from fedclust.core.server import Server
-from fedclust.core.solver import Solver
 from fedclust.core.traits import Traits
 from fedclust.core.types import (
     Cost,
@@ -189,42 +189,15 @@ class Clients(Protocol):
         """k independent initial models, [k, P]; model j depends on (stream, j) only."""
         ...
 
-    def train(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        solver: Solver,
-        work: LocalWork = PLAIN,
-        *,
-        purpose: str = "train",
-    ) -> LocalResult:
-        """Local training of the clients `ids` [C], client i from model label[i] of
-        `models` [K, P].
-
-        `work` holds what else it is given, as `LocalWork(anchor=anchor)`; `purpose` names the
-        randomness.
-        """
+    def train(self, asked: Train) -> LocalResult:
+        """Local training, client i from model label[i]."""
         ...
 
-    def train_mean(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        solver: Solver,
-        weight: Tensor | None = None,
-        work: LocalWork = PLAIN,
-    ) -> MeanResult:
+    def train_mean(self, asked: Train) -> MeanResult:
         """Local training as that of `train`, and the mean of what it makes of every model.
 
-        The models of single clients are kept where `discrepancy` is asked for only.
-
-        Args:
-            models, label, ids, solver: see `train`.
-            weight: [C] of the clients in the means, None = equal.
-            work: see `train`; where it has `slots`, their means are computed too. The losses of
-                single steps are not returned.
+        The models of single clients are kept where `discrepancy` is asked for only. Where the work
+        has `slots`, their means are computed too. The losses of single steps are not returned.
         """
         ...
 

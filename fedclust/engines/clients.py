@@ -10,13 +10,11 @@ from torch import Tensor
 
 from fedclust.core.attack import Attack, any_hostile, forged
 from fedclust.core.calls import (
-    PLAIN,
     AlignCall,
     Alignment,
     GradCall,
     GradSumCall,
     LocalResult,
-    LocalWork,
     LossCall,
     MeanResult,
     PredictCall,
@@ -24,6 +22,7 @@ from fedclust.core.calls import (
     SumCall,
     TestCall,
 )
+from fedclust.core.front import Train
 from fedclust.core.kept import Kept
 from fedclust.core.own_statistics import OwnStatistics
 from fedclust.core.server import Server
@@ -151,21 +150,17 @@ class SeedClients:
         """k independent initial models, [k, P]."""
         return torch.stack([self.engine.init(stream.fold(j)) for j in range(k)])
 
-    def train(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        solver: Solver,
-        work: LocalWork = PLAIN,
-        *,
-        purpose: str = "train",
-    ) -> LocalResult:
-        """Local training of the clients `ids` [C], each as far as it gets this round.
+    def train(self, asked: Train) -> LocalResult:
+        """Local training of the clients, each as far as it gets this round.
 
         Raises:
             DivergedError: naming the first client whose loss is not finite.
         """
+        models, label, ids, solver, work = (
+            *(asked.models, asked.label, asked.ids),
+            *(asked.solver, asked.work),
+        )
+        purpose = asked.purpose
         shards, kept, own = self._training(ids, purpose), self._kept_by(solver), None
         group, begun = label, None
         if self.own is not None:
@@ -228,24 +223,18 @@ class SeedClients:
         shards = shards_of(self.rnd.fed.train, ids, self.rnd, "recalibrate")
         return recalibrated(self.engine, models, label, shards)
 
-    def train_mean(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        solver: Solver,
-        weight: Tensor | None = None,
-        work: LocalWork = PLAIN,
-    ) -> MeanResult:
-        """Local training of the clients `ids` [C], and the mean of what it makes of every model.
+    def train_mean(self, asked: Train) -> MeanResult:
+        """Local training of the clients, and the mean of what it makes of every model.
 
         Raises:
             DivergedError: naming the first client whose loss is not finite.
         """
-        slots, work = work.slots, replace(work, each_step=False)
+        models, label, ids = asked.models, asked.label, asked.ids
+        solver, weight = asked.solver, asked.weight
+        slots, work = asked.work.slots, replace(asked.work, each_step=False)
         alone = self.discrepancy or self.own is not None or self._kept_by(solver) is not None
         if alone or any_hostile(self.attack, ids, self.rnd):
-            local = self.train(models, label, ids, solver, work)
+            local = self.train(replace(asked, work=work))
             how = {"keep": self.discrepancy, "exact": self.exact}
             return MeanResult.of(local, models, label, weight, slots, **how)
         shards, rate = self._training(ids, "train"), solver.rate(self.rnd.t)

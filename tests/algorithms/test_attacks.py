@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedclust.config.build import build
 from fedclust.core.attack import forged, under_attack
+from fedclust.core.front import Train
 from fedclust.core.optimizers import SGD
 from fedclust.core.types import Evaluation, Served
 from fedclust.engines.lockstep import Lockstep
@@ -145,13 +146,13 @@ def test_the_honest_send_what_they_trained_to_the_bit() -> None:
     rnd = replace(rounds_of(fed, 1)[0], fed=fed)
     clients, ids = engine_for(fed), torch.arange(CLIENTS)
     models = clients.init(rnd.stream("init"), 1)
-    plain = clients.at(rnd).train(models, 0 * ids, ids, SGD(lr=0.5)).params
+    plain = clients.at(rnd).train(Train(models, 0 * ids, ids, SGD(lr=0.5))).params
     clients.attack = SignFlip(share=0.25, scale=2.0)
     besieged = clients.at(rnd)
-    found = besieged.train(models, 0 * ids, ids, SGD(lr=0.5)).params
+    found = besieged.train(Train(models, 0 * ids, ids, SGD(lr=0.5))).params
     assert torch.equal(found[~fed.hostile], plain[~fed.hostile])
     torch.testing.assert_close((found - models)[fed.hostile], -2 * (plain - models)[fed.hostile])
-    mean = besieged.train_mean(models, 0 * ids, ids, SGD(lr=0.5)).models
+    mean = besieged.train_mean(Train(models, 0 * ids, ids, SGD(lr=0.5))).models
     torch.testing.assert_close(mean[0], found.mean(0))
     gradients = besieged.grad(models, 0 * ids, ids)
     clients.attack = None
@@ -159,9 +160,10 @@ def test_the_honest_send_what_they_trained_to_the_bit() -> None:
     assert torch.equal(gradients[fed.hostile], -2 * true[fed.hostile])
     torch.testing.assert_close(besieged.grad_sum(models, 0 * ids, ids)[0], gradients.sum(0))
     # a model that is adapted before use is sent to nobody
-    own = besieged.train(models, 0 * ids, ids, SGD(lr=0.5), purpose="finetune").params
+    own = besieged.train(Train(models, 0 * ids, ids, SGD(lr=0.5), purpose="finetune")).params
     assert torch.equal(
-        own, clients.at(rnd).train(models, 0 * ids, ids, SGD(lr=0.5), purpose="finetune").params
+        own,
+        clients.at(rnd).train(Train(models, 0 * ids, ids, SGD(lr=0.5), purpose="finetune")).params,
     )
 
 

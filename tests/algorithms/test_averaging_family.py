@@ -36,6 +36,7 @@ from fedclust.algorithms.warmup import Warmup
 from fedclust.cluster_methods.kmeans import KMeans
 from fedclust.cluster_metrics.param_norm import ParamNorm
 from fedclust.core.calls import LocalResult
+from fedclust.core.front import Train
 from fedclust.core.server import Server
 from fedclust.core.types import Federation
 from fedclust.helpers.errors import ConfigError
@@ -160,7 +161,7 @@ def test_fedavg_is_the_mean_of_the_local_models() -> None:
     solver = algorithm.solver  # type: ignore[attr-defined]
     alone = [
         clients.at(rounds[1])
-        .train(states[0].model, torch.tensor([0]), rounds[1].cohort[i : i + 1], solver)
+        .train(Train(states[0].model, torch.tensor([0]), rounds[1].cohort[i : i + 1], solver))
         .params
         for i in range(len(rounds[1].cohort))
     ]

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from fedclust.algorithms.cfl_mgd import shared_momenta
 from fedclust.core.calls import LocalWork
+from fedclust.core.front import Train
 from fedclust.core.server import median
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
@@ -93,7 +94,7 @@ def test_model_averaging_by_hand() -> None:
             one = client.unsqueeze(0)
             work = LocalWork(slots=before.momentum)
             local = clients.at(rnd).train(
-                before.models, torch.tensor([cluster]), one, algorithm.solver, work
+                Train(before.models, torch.tensor([cluster]), one, algorithm.solver, work)
             )
             assert local.slots is not None
             params += share * local.params[0]
@@ -116,7 +117,9 @@ def test_momenta_take_the_robust_mean_too(owner: str) -> None:
     own = torch.arange(len(label))
     slots = before.momentum[label if owner == "cluster" else rnd.cohort]
     work = LocalWork(slots=slots)
-    local = clients.at(rnd).train(before.models[label], own, rnd.cohort, algorithm.solver, work)
+    local = clients.at(rnd).train(
+        Train(before.models[label], own, rnd.cohort, algorithm.solver, work)
+    )
     assert local.slots is not None
     clients.aggregation = Median()
     after, _ = algorithm.round(before, clients.at(rnd), rnd)

@@ -22,6 +22,7 @@ from planted import (
 )
 
 from fedclust.algorithms.parts.clustering import nearest_members
+from fedclust.core.front import Train
 from fedclust.core.types import Split
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
@@ -44,7 +45,9 @@ def test_distances_are_of_the_last_layers_only(layers: int, first: int) -> None:
     algorithm: Any = configured("fedclust", f"algorithm.layers={layers}")
     state, cost = algorithm.init(clients, rnd)
     zero = torch.zeros(CLIENTS, dtype=torch.int64)
-    params = clients.train(state.start, zero, rnd.cohort, algorithm.solver, purpose="before").params
+    params = clients.train(
+        Train(state.start, zero, rnd.cohort, algorithm.solver, purpose="before")
+    ).params
     last = params[:, first:]
     assert torch.equal(state.uploaded.all(), last)
     torch.testing.assert_close(cost.arrays["distance"], torch.cdist(last, last), atol=1e-5, rtol=0)

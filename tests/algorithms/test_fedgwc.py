@@ -21,6 +21,7 @@ from planted import (
 
 from fedclust.algorithms.fedgwc import affinity, communities, rewards
 from fedclust.core.calls import LocalWork
+from fedclust.core.front import Train
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
@@ -106,7 +107,7 @@ def test_with_everybody_the_weights_are_the_shares_of_the_last_rewards() -> None
     zero = torch.zeros(CLIENTS, dtype=torch.int64)
     clients = engine_for(fed).at(rounds[1])
     work = LocalWork(each_step=True)
-    local = clients.train(states[0].models, zero, rounds[1].cohort, algorithm.solver, work)
+    local = clients.train(Train(states[0].models, zero, rounds[1].cohort, algorithm.solver, work))
     reward = rewards(local.step_loss, fed.train.count)
     expected = (reward / reward.sum()).unsqueeze(1).expand(-1, CLIENTS)
     torch.testing.assert_close(states[1].weight, expected)

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fedclust.algorithms.feroma import Feroma, share_by
 from fedclust.algorithms.parts.profiles import fitted, nearest, placed, random_halves, unlabelled
+from fedclust.core.front import Train
 from fedclust.core.types import Federation, Split
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
@@ -110,7 +111,7 @@ def test_a_mix_by_hand() -> None:
     gap = torch.cdist(placed(blocks, states[1].scale), states[1].profile).double()
     share = fed.train.count / gap
     start = (share / share.sum(1, keepdim=True)).float() @ states[1].own.all()
-    after = clients.train(start, everybody, everybody, algorithm.solver).params
+    after = clients.train(Train(start, everybody, everybody, algorithm.solver)).params
     torch.testing.assert_close(states[2].own.all(), after, rtol=1e-3, atol=1e-4)
     inside = fed.group.unsqueeze(1) == fed.group
     assert float(gap[~inside].mean()) > 1.5 * float(gap[inside].mean())

@@ -19,6 +19,7 @@ from fedclust.cluster_methods.agglomerative import Agglomerative
 from fedclust.cluster_methods.kmeans import KMeans
 from fedclust.cluster_metrics.edc import EDC
 from fedclust.cluster_metrics.madc import MADC
+from fedclust.core.front import Train
 from fedclust.core.server import Server, median
 from fedclust.helpers.errors import ConfigError
 from fedclust.updates.aggregations import Median
@@ -65,7 +66,7 @@ def test_with_one_group_it_is_fedavg_by_samples_from_the_mean_of_the_pretrained(
     start, clients = algorithm.init(engine_for(fed).at(rounds[0]), rounds[0])[0], engine_for(fed)
     everybody, zero = torch.arange(CLIENTS), torch.zeros(CLIENTS, dtype=torch.int64)
     pretrained = clients.at(rounds[0]).train(
-        start.base, zero, everybody, algorithm.cold_start.solver, purpose="pretrain"
+        Train(start.base, zero, everybody, algorithm.cold_start.solver, purpose="pretrain")
     )
     torch.testing.assert_close(start.models, pretrained.params.mean(0, keepdim=True))
     assert pretrained.steps.tolist() == [50] * CLIENTS

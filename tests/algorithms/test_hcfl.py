@@ -25,6 +25,7 @@ from toy_engine import ToyEngine
 from fedclust.algorithms.parts.shared_layers import common_mean
 from fedclust.algorithms.wrappers.with_server import WithServer
 from fedclust.core.calls import LocalResult
+from fedclust.core.front import Train
 from fedclust.core.server import Server
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
@@ -85,7 +86,7 @@ def test_what_clusters_share_by_hand(layers: str) -> None:
     start, label = first.models.repeat(len(after.models), 1), after.label
 
     pulled = replace(algorithm.solver, proximal=algorithm.mu)
-    local = clients.at(rounds[1]).train(start, label, rounds[1].cohort, pulled).params
+    local = clients.at(rounds[1]).train(Train(start, label, rounds[1].cohort, pulled)).params
     count = fed.train.count.float().unsqueeze(1)
     body = (FEATURES + 1) * HIDDEN if layers == "body" else local.shape[1]
     common = (count * local).sum(0) / count.sum()
@@ -97,7 +98,7 @@ def test_what_clusters_share_by_hand(layers: str) -> None:
         torch.testing.assert_close(after.models[k], wanted)
     everybody = torch.arange(CLIENTS)
     once = clients.at(rounds[1]).train(
-        first.models, 0 * everybody, everybody, algorithm.solver, purpose="cover"
+        Train(first.models, 0 * everybody, everybody, algorithm.solver, purpose="cover")
     )
     update = (once.params - first.models)[:, :body]
     unit = update / update.norm(dim=1, keepdim=True)

@@ -9,6 +9,7 @@ import torch
 from planted import configured, engine_for, federation, rounds_of, simulate
 
 from fedclust.algorithms.steps import random_groups, zeros
+from fedclust.core.front import Train
 from fedclust.helpers.errors import ConfigError
 
 
@@ -35,7 +36,7 @@ def test_the_first_round_trains_random_groups_and_sends_one_model_to_each() -> N
     assert torch.equal(states[0].label, label)
     for group in range(3):
         ids = (label == group).nonzero().squeeze(1)
-        local = clients.train(start[group : group + 1], zeros(ids), ids, algorithm.solver)
+        local = clients.train(Train(start[group : group + 1], zeros(ids), ids, algorithm.solver))
         torch.testing.assert_close(states[0].models[group], local.params.mean(0))
     assert (costs[1].models_down, costs[1].models_up, costs[1].scalars_up) == (12, 12, 0)
     assert (costs[2].models_down, costs[2].models_up, costs[2].scalars_up) == (36, 12, 12)

@@ -25,6 +25,7 @@ from planted import (
 from torch import Tensor
 from toy_engine import ToyEngine
 
+from fedclust.core.front import Train
 from fedclust.core.types import Federation
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
@@ -68,7 +69,7 @@ def test_two_steps_with_both_pulls_by_hand() -> None:
     for _ in range(2):
         step = clients.grad(w, ids, ids) + mu * (w - omega) + lam * (w - common) * mask
         w = w - lr * step
-    found = clients.train(omega, ids, ids, solver, work).params
+    found = clients.train(Train(omega, ids, ids, solver, work)).params
     torch.testing.assert_close(found, w, rtol=1e-5, atol=1e-6)
     alone = configured("lcfed", *DEEP, "algorithm.mu=0", "algorithm.lam=0")
     assert alone.pulls(omega, common, mask).anchor is None  # type: ignore[attr-defined]
@@ -90,7 +91,7 @@ def test_a_round_by_hand() -> None:
     solver = replace(method.solver, proximal=method.mu + method.lam)
     work = method.pulls(first.models[first.label], first.common, mask)
     here, everybody = clients.at(rounds[1]), torch.arange(CLIENTS)
-    local = here.train(first.models, first.label, everybody, solver, work).params
+    local = here.train(Train(first.models, first.label, everybody, solver, work)).params
     middle = local.mean(0)
     _, _, v = torch.linalg.svd((local - middle).double(), full_matrices=False)
     torch.testing.assert_close(after.middle[0], middle)

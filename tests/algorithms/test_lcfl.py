@@ -22,6 +22,7 @@ from planted import (
 from fedclust.algorithms.lcfl import cluster_cohorts, shared_out
 from fedclust.algorithms.warmup import Warmup
 from fedclust.cluster_metrics.loss import Loss
+from fedclust.core.front import Train
 from fedclust.core.types import Federation, Round, Split
 from fedclust.helpers.errors import ConfigError
 from fedclust.scenarios.static import Static
@@ -53,7 +54,7 @@ def test_distance_is_that_of_the_last_local_models() -> None:
         torch.zeros(CLIENTS, dtype=torch.int64),
         torch.arange(CLIENTS),
     )
-    last = clients.at(rounds[1]).train(start, zero, everybody, algorithm.solver).params
+    last = clients.at(rounds[1]).train(Train(start, zero, everybody, algorithm.solver)).params
     assert torch.equal(states[1].local.all(), last)
     table = clients.at(rounds[2]).loss(last, everybody)
     i, j = 2, 9

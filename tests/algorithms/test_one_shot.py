@@ -22,6 +22,8 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 
+from fedclust.core.front import Train
+
 ZERO, EVERYBODY = torch.zeros(CLIENTS, dtype=torch.int64), torch.arange(CLIENTS)
 NORMS = {"l1": "cityblock", "l2": "euclidean", "cosine": "cosine"}
 
@@ -43,7 +45,7 @@ def test_flhc_is_hierarchical_clustering_of_the_updates_of_one_model(
     server = states[1].models
     trained = (
         clients.at(rounds[2])
-        .train(server, ZERO, EVERYBODY, algorithm.solver, purpose="cover")
+        .train(Train(server, ZERO, EVERYBODY, algorithm.solver, purpose="cover"))
         .params
     )
     apart = pdist((trained - server).numpy().astype(np.float64), NORMS[norm])
@@ -91,7 +93,7 @@ def test_kmeans_on_models_is_k_means_of_the_parameters() -> None:
     )
     alone = (
         clients.at(rounds[0])
-        .train(start, ZERO, EVERYBODY, one, purpose="warmup")
+        .train(Train(start, ZERO, EVERYBODY, one, purpose="warmup"))
         .params.double()
         .numpy()
     )

@@ -12,6 +12,8 @@ from toy_engine import ToyEngine, toy_federation, toy_round
 
 from fedclust.algorithms.oracle import Oracle
 from fedclust.algorithms.wrappers.finetune import FineTune
+from fedclust.core.calls import LocalResult
+from fedclust.core.front import Train
 from fedclust.helpers.errors import ConfigError
 from fedclust.solver import Solver
 
@@ -72,10 +74,11 @@ def test_ditto_serves_the_common_model_to_who_never_took_part() -> None:
 class Passes(ToyEngine):
     """Every pass over a client's data adds its `pull`."""
 
-    def train(self, models: Any, label: Any, ids: Any, solver: Any, *work: Any, **more: Any) -> Any:
-        assert solver.steps is None
-        whole = ToyEngine(pull=solver.epochs * self.pull, start=self.start)
-        return whole.train(models, label, ids, solver, *work, **more)
+    def train(self, asked: Train) -> LocalResult:
+        assert asked.solver.steps is None
+        assert asked.solver.epochs is not None
+        whole = ToyEngine(pull=asked.solver.epochs * self.pull, start=self.start)
+        return whole.train(asked)
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
@@ -120,7 +123,7 @@ def test_fine_tuned_models_are_the_served_ones_trained_further() -> None:
     served = algorithm.serve(states[-1], clients.at(rounds[-1]), rounds[-1])
     here = rounds[-1].present.nonzero().squeeze(1)
     local = clients.at(rounds[-1]).train(
-        states[-1].model, torch.zeros_like(here), here, algorithm.solver, purpose="finetune"
+        Train(states[-1].model, torch.zeros_like(here), here, algorithm.solver, purpose="finetune")
     )
     assert int(local.steps.min()) == STEPS
     assert torch.equal(served.models[served.label[here]], local.params)

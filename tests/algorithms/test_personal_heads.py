@@ -10,6 +10,7 @@ import torch
 from planted import CLIENTS, configured, engine_for, federation, rounds_of, simulate
 
 from fedclust.core.calls import LocalWork
+from fedclust.core.front import Train
 from fedclust.core.server import Server
 from fedclust.helpers.errors import ConfigError
 from fedclust.updates.privacy import ClientDP
@@ -93,7 +94,7 @@ def test_fedrep_trains_one_part_at_a_time() -> None:
     local = algorithm._train(models, clients, rnd)
     # the head is that of training with the body at rest, whatever the body does afterwards
     still, solver = LocalWork(frozen=~head), configured_head(algorithm)
-    alone = clients.train(models, own, own, solver, still, purpose="head")
+    alone = clients.train(Train(models, own, own, solver, still, purpose="head"))
     assert torch.equal(alone.params[:, ~head], models[:, ~head])
     assert torch.equal(local.params[:, head], alone.params[:, head])
     assert (local.params[:, ~head] - models[:, ~head]).abs().max() > 1e-3

@@ -18,7 +18,8 @@ from planted import ALGORITHMS, configured, engine_for, federation, rounds_of
 from torch import Tensor
 
 from fedclust.config.about import READS, about, server_reads
-from fedclust.core.calls import LocalResult
+from fedclust.core.calls import LocalResult, MeanResult
+from fedclust.core.front import Train
 from fedclust.core.types import ClientModels, Round
 from fedclust.engines.clients import SeedClients
 from fedclust.helpers.ops import cluster_mean
@@ -55,11 +56,9 @@ class Masked(SeedClients):
         masks = torch.randn(12, like.shape[1], generator=draw)[ids]
         return masks - cluster_mean(masks, label, empty=masks)[label]
 
-    def train(
-        self, models: Tensor, label: Tensor, ids: Tensor, *args: Any, **kw: Any
-    ) -> LocalResult:
-        made = super().train(models, label, ids, *args, **kw)
-        masks = self._masks(made.params, label, ids)
+    def train(self, asked: Train) -> LocalResult:
+        made = super().train(asked)
+        masks = self._masks(made.params, asked.label, asked.ids)
         return replace(made, params=made.params + self.size * masks)
 
     def grad(self, models: Tensor, label: Tensor, ids: Tensor, *args: Any) -> Tensor:
@@ -120,13 +119,13 @@ def test_a_sum_over_all_is_of_one_model(name: str) -> None:
     labels: list[tuple[Tensor, int]] = []
 
     class Watched(SeedClients):
-        def train(self, models: Tensor, label: Tensor, *args: Any, **kw: Any) -> LocalResult:
-            labels.append((label, len(models)))
-            return super().train(models, label, *args, **kw)
+        def train(self, asked: Train) -> LocalResult:
+            labels.append((asked.label, len(asked.models)))
+            return super().train(asked)
 
-        def train_mean(self, models: Tensor, label: Tensor, *args: Any, **kw: Any) -> Any:
-            labels.append((label, len(models)))
-            return super().train_mean(models, label, *args, **kw)
+        def train_mean(self, asked: Train) -> MeanResult:
+            labels.append((asked.label, len(asked.models)))
+            return super().train_mean(asked)
 
     class WatchedFront(Front):
         def at(self, rnd: Round) -> SeedClients:
@@ -152,8 +151,8 @@ def test_weighted_sums_are_affine_in_what_is_trained(name: str) -> None:
         class Moved(SeedClients):
             size = step
 
-            def train(self, *args: Any, **kw: Any) -> LocalResult:
-                made = super().train(*args, **kw)
+            def train(self, asked: Train) -> LocalResult:
+                made = super().train(asked)
                 draw = torch.Generator().manual_seed(0)
                 move = torch.randn(made.params.shape, generator=draw)
                 return replace(made, params=made.params + self.size * move)

@@ -18,6 +18,7 @@ from planted import (
 )
 
 from fedclust.algorithms.parts.uniting import linked, unite
+from fedclust.core.front import Train
 from fedclust.helpers.errors import ConfigError
 
 APART = ("algorithm.similarity=1.5", "algorithm.mu=0")
@@ -139,7 +140,9 @@ def test_clients_are_observed_once_from_the_same_model() -> None:
         assert torch.equal(state.anchor, states[0].anchor)
     alone = torch.tensor(sorted(seen))
     clients = engine_for(fed).at(rounds[0])
-    again = clients.train(states[0].anchor, 0 * alone, alone, algorithm.observe, purpose="observe")
+    again = clients.train(
+        Train(states[0].anchor, 0 * alone, alone, algorithm.observe, purpose="observe")
+    )
     torch.testing.assert_close(states[-1].update.all()[alone], again.params - states[0].anchor)
 
 

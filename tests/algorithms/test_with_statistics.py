@@ -18,6 +18,7 @@ from fedclust.cluster_metrics.param_norm import ParamNorm
 from fedclust.cluster_metrics.update_distance import UpdateDistance
 from fedclust.config.fits import check_statistics
 from fedclust.core.calls import LocalResult
+from fedclust.core.front import Train
 from fedclust.core.types import Round, Served
 from fedclust.core.verbs import Engine
 from fedclust.engines import make_engine
@@ -41,9 +42,9 @@ def engine() -> Engine:
 class Noisy(SeedClients):
     """Clients whose statistics are moved by a large number of their own."""
 
-    def train(self, *args: Any, **options: Any) -> LocalResult:
-        result = super().train(*args, **options)
-        ids, layout = args[2], self.layout
+    def train(self, asked: Train) -> LocalResult:
+        result = super().train(asked)
+        ids, layout = asked.ids, self.layout
         noise = 1000 * torch.randn(12, layout.num_params - layout.num_trained)[ids].abs()
         params = result.params.clone()
         params[:, layout.num_trained :] += noise

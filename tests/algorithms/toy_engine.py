@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedclust.core.calls import PLAIN, LocalResult, LocalWork, MeanResult
+from fedclust.core.calls import LocalResult, MeanResult
+from fedclust.core.front import Train
 from fedclust.core.server import Server
 from fedclust.core.types import Federation, Pool, Round, Split
 from fedclust.helpers.rng import Stream
@@ -45,32 +46,15 @@ class ToyEngine:
     def init(self, stream: Stream, k: int) -> Tensor:
         return self.start[:k].clone() if k > 1 else self.start[-1:].clone()
 
-    def train(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        solver: Solver,
-        work: LocalWork = PLAIN,
-        *,
-        purpose: str = "train",
-    ) -> LocalResult:
-        one = torch.ones(len(ids))
-        params, steps = models[label] + self.pull[ids], one.to(torch.int64)
+    def train(self, asked: Train) -> LocalResult:
+        one = torch.ones(len(asked.ids))
+        params, steps = asked.models[asked.label] + self.pull[asked.ids], one.to(torch.int64)
         return LocalResult(params=params, slots=None, loss=one, first_loss=one, steps=steps)
 
-    def train_mean(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        solver: Solver,
-        weight: Tensor | None = None,
-        work: LocalWork = PLAIN,
-    ) -> MeanResult:
-        local = self.train(models, label, ids, solver)
-        keep = self.discrepancy
-        return MeanResult.of(local, models, label, weight, work.slots, keep=keep, exact=True)
+    def train_mean(self, asked: Train) -> MeanResult:
+        local = self.train(asked)
+        how = asked.models, asked.label, asked.weight, asked.work.slots
+        return MeanResult.of(local, *how, keep=self.discrepancy, exact=True)
 
     def loss(self, models: Tensor, ids: Tensor) -> Tensor:
         assert self.target is not None

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import torch
 
 from fedclust.algorithms.fedavg import FedAvg
+from fedclust.types import Train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,8 @@ class Picky(FedAvg):
             raise ValueError(f"no level\\n{self.level}")
         if self.level < 1:  # what the engine cannot compute, together with the calls of others
             label = torch.zeros_like(rnd.cohort)
-            clients.train(state.model[:, : self.level], label, rnd.cohort, self.solver)
+            few = state.model[:, : self.level]
+            clients.train(Train(few, label, rnd.cohort, self.solver))
         return super().round(state, clients, rnd)
 """
 

@@ -10,6 +10,7 @@ from configs import composed, names
 from fronts import Front
 
 from fedclust.config.objects import Objects
+from fedclust.core.front import Train
 from fedclust.core.types import Federation, Pool, Split
 from fedclust.engines.loop import LoopEngine
 from fedclust.models.mlp import mlp
@@ -53,7 +54,7 @@ def test_symmetric_with_zero_diagonal_and_equivariant(given: tuple[str, ...]) ->
     clients = Front(LoopEngine(mlp((6,), 3, hidden=[5]), fed.pool)).at(rnd)
     common = clients.init(rnd.stream("init"), 1)
     solver = Solver(lr=0.3, batch_size=6, epochs=2)
-    models = clients.train(common, torch.zeros_like(ids), ids, solver).params
+    models = clients.train(Train(common, torch.zeros_like(ids), ids, solver)).params
     distance = metric(clients, models, common, ids, rnd)
     assert distance.shape == (5, 5)
     assert torch.equal(distance, distance.T)

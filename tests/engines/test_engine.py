@@ -11,6 +11,7 @@ from engine_toys import shipped, toy_pool
 from fronts import Front
 
 from fedclust.core.calls import LocalWork, Shards
+from fedclust.core.front import Train
 from fedclust.core.types import Federation, Round, Served, Split
 from fedclust.engines import make_engine
 from fedclust.engines.clients import batch_of
@@ -51,15 +52,15 @@ def test_a_client_trains_the_same_alone_and_in_company() -> None:
     clients, (rnd, later) = engine_and_rounds()
     models = clients.init(rnd.stream("init"), 2)
     everyone = torch.arange(4)
-    together = clients.at(rnd).train(models, torch.tensor([0, 1, 0, 1]), everyone, SOLVER)
-    alone = clients.at(rnd).train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER)
+    together = clients.at(rnd).train(Train(models, torch.tensor([0, 1, 0, 1]), everyone, SOLVER))
+    alone = clients.at(rnd).train(Train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER))
     assert torch.equal(together.params[3:], alone.params)
-    other = clients.at(later).train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER)
+    other = clients.at(later).train(Train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER))
     assert not torch.equal(other.params, alone.params), (
         "another round has another order of examples"
     )
     again = clients.at(rnd).train(
-        models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER, purpose="again"
+        Train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER, purpose="again")
     )
     assert not torch.equal(again.params, alone.params), (
         "another purpose has another order of examples"
@@ -71,7 +72,8 @@ def test_the_learning_rate_decays_with_the_round() -> None:
     models = clients.init(rnd.stream("init"), 1)
     solver = Solver(lr=0.1, decay=0.5, batch_size=None, epochs=1)
     steps = [
-        clients.at(r).train(models, torch.tensor([0]), torch.tensor([1]), solver).params - models
+        clients.at(r).train(Train(models, torch.tensor([0]), torch.tensor([1]), solver)).params
+        - models
         for r in (rnd, later)
     ]
     torch.testing.assert_close(steps[0], 2 * steps[1], rtol=1e-4, atol=1e-6)
@@ -106,7 +108,7 @@ def test_a_loss_that_is_not_finite_names_seed_round_and_client() -> None:
     with pytest.raises(
         DivergedError, match="seed 5, round 1: the training loss of client 2 is nan"
     ):
-        clients.at(rnd).train(models, torch.tensor([0, 1]), torch.tensor([0, 2]), SOLVER)
+        clients.at(rnd).train(Train(models, torch.tensor([0, 1]), torch.tensor([0, 2]), SOLVER))
     with pytest.raises(DivergedError, match="seed 5, round 1: the test loss of client 3 is nan"):
         clients.at(rnd).evaluate(Served(models=models, label=torch.tensor([0, -1, 0, 1])))
 
@@ -132,14 +134,16 @@ def test_a_straggler_takes_part_of_its_steps_and_nobody_else_notices() -> None:
     clients, (rnd, _) = engine_and_rounds()
     models, zeros = clients.init(rnd.stream("init"), 1), torch.zeros(4, dtype=torch.int64)
     solver = replace(SOLVER, epochs=4)
-    whole = clients.at(rnd).train(models, zeros, torch.arange(4), solver)
+    whole = clients.at(rnd).train(Train(models, zeros, torch.arange(4), solver))
     part = clients.at(straggling(rnd, (1.0, 0.5, 1.0, 0.3))).train(
-        models, zeros, torch.arange(4), solver
+        Train(models, zeros, torch.arange(4), solver)
     )
     assert whole.steps.tolist() == [4, 8, 4, 8]
     assert part.steps.tolist() == [4, 4, 4, 3]
     assert torch.equal(part.params[[0, 2]], whole.params[[0, 2]])
-    half = clients.at(rnd).train(models, zeros[:1], torch.tensor([1]), replace(solver, epochs=2))
+    half = clients.at(rnd).train(
+        Train(models, zeros[:1], torch.tensor([1]), replace(solver, epochs=2))
+    )
     assert torch.equal(part.params[1], half.params[0])
 
 
@@ -147,7 +151,9 @@ def test_work_follows_the_client_and_not_the_row() -> None:
     clients, (rnd, _) = engine_and_rounds()
     models, zeros = clients.init(rnd.stream("init"), 1), torch.zeros(2, dtype=torch.int64)
     late = straggling(rnd, (1.0, 0.5, 1.0, 0.3))
-    some = clients.at(late).train(models, zeros, torch.tensor([3, 1]), replace(SOLVER, epochs=4))
+    some = clients.at(late).train(
+        Train(models, zeros, torch.tensor([3, 1]), replace(SOLVER, epochs=4))
+    )
     assert some.steps.tolist() == [3, 4]
 
 
@@ -254,12 +260,12 @@ def test_a_mean_is_that_of_the_same_work(name: str, discrepancy: bool) -> None:
         each_step=True,
     )
     solver = replace(SOLVER, momentum=0.5, proximal=0.3)
-    each = clients.train(models, label, everyone, solver, work)
-    mean = clients.train_mean(models, label, everyone, solver, None, work)
+    each = clients.train(Train(models, label, everyone, solver, work))
+    mean = clients.train_mean(Train(models, label, everyone, solver, work))
     assert each.slots is not None
     assert mean.slots is not None
     for k in range(2):
         torch.testing.assert_close(mean.models[k], each.params[label == k].mean(0))
         torch.testing.assert_close(mean.slots[k], each.slots[label == k].mean(0))
-    plain = clients.train_mean(models, label, everyone, solver)
+    plain = clients.train_mean(Train(models, label, everyone, solver))
     assert (plain.models - mean.models).abs().max() > 0.01

@@ -14,6 +14,7 @@ from fedclust.algorithms.parts.apart import check_apart
 from fedclust.algorithms.parts.cheapest import ClusterChoice, serve_cheapest
 from fedclust.algorithms.parts.descent import Averaging, Denominator, check_plain_step
 from fedclust.algorithms.steps import zeros
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
@@ -160,7 +161,7 @@ def _spread(clients: Clients, rnd: Round, num_clusters: int, solver: Solver) -> 
             probability = left / left.sum()
         chosen.append(int(generator.choice(len(cohort), p=probability)))
         client = cohort[chosen[-1:]]
-        local = clients.train(common, zeros(client), client, solver, purpose="spread")
+        local = clients.train(Train(common, zeros(client), client, solver, purpose="spread"))
         centres.append(local.params)
         steps += int(local.steps.sum())
     cost = Cost(

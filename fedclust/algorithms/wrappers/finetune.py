@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fedclust.core.front import Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import Clients
@@ -58,7 +59,7 @@ class FineTune(Wrapper):
         ids = ((served.label >= 0) & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
         solver = replace(self.solver, epochs=self.epochs, steps=None)
         tuned = clients.train(
-            served.models, served.label[ids], ids, solver, purpose="finetune"
+            Train(served.models, served.label[ids], ids, solver, purpose="finetune")
         ).params
         row = torch.arange(len(ids), device=ids.device) + len(served.models)
         return Served(

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from fedclust.core.calls import PLAIN, LocalResult, LocalWork, MeanResult
-from fedclust.core.solver import Solver
+from fedclust.core.calls import LocalResult, MeanResult
+from fedclust.core.front import Train
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients
 from fedclust.core.wrapper import Wrapper
@@ -88,32 +87,20 @@ class _Watched:
         self.ids = rnd.cohort[:0]
         self.params = torch.empty(0, clients.layout.num_params, device=rnd.cohort.device)
 
-    def train(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        solver: Solver,
-        work: LocalWork = PLAIN,
-        *,
-        purpose: str = "train",
-    ) -> LocalResult:
-        result = self._clients.train(models, label, ids, solver, work, purpose=purpose)
+    def train(self, asked: Train) -> LocalResult:
+        result = self._clients.train(asked)
         # not what a method trains besides, such as to get to know its clients
-        if purpose == "train":
-            self.ids, self.params = ids, result.params
+        if asked.purpose == "train":
+            self.ids, self.params = asked.ids, result.params
         return result
 
-    def train_mean(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        solver: Solver,
-        weight: Tensor | None = None,
-        work: LocalWork = PLAIN,
-    ) -> MeanResult:
-        local = self.train(models, label, ids, solver, work)
+    def train_mean(self, asked: Train) -> MeanResult:
         return MeanResult.of(
-            local, models, label, weight, work.slots, keep=self.discrepancy, exact=self.exact
+            self.train(asked),
+            asked.models,
+            asked.label,
+            asked.weight,
+            asked.work.slots,
+            keep=self.discrepancy,
+            exact=self.exact,
         )

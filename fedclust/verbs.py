@@ -1,8 +1,8 @@
 """The interfaces of `fedclust.core.verbs` under the path that parts of your own import."""
 
+from fedclust.core.front import Clients
 from fedclust.core.verbs import (
     Algorithm,
-    Clients,
     ClusterMethod,
     ClusterMetric,
     Engine,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedclust.core.attack import Attack
+from fedclust.core.attack import Attack, Attacked
 from fedclust.core.server import Aggregation, Server
 from fedclust.core.types import Round
 from fedclust.core.verbs import Engine
@@ -35,11 +36,10 @@ class Front:
     def layout(self) -> Layout:
         return self.engine.layout
 
-    def at(self, rnd: Round) -> SeedClients:
+    def at(self, rnd: Round) -> Any:
         server = Server(self.aggregation)
         clients = SeedClients(self.engine, rnd, self.discrepancy, server=server)
-        clients.attack = self.attack
-        return clients
+        return clients if self.attack is None else Attacked(clients, self.attack)
 
     def init(self, stream: Stream, k: int) -> Tensor:
         return torch.stack([self.engine.init(stream.fold(j)) for j in range(k)])

@@ -30,10 +30,9 @@ from fedclust.algorithms.parts.descent import check_descent
 from fedclust.algorithms.parts.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, average, zeros
 from fedclust.core.calls import LocalWork
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
-from fedclust.core.verbs import Clients
 from fedclust.helpers.ranges import Fraction
 
 

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import Aggregation, arrived, train_and_average
+from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Federation, Round, Served
-from fedclust.core.verbs import Clients, Method
+from fedclust.core.verbs import Method
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.files import plain_file

@@ -32,9 +32,10 @@ from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.parts.clustering import distance_tables
 from fedclust.algorithms.parts.matching import at_most, renumbered
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
+from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients, ClusterMethod, Method
+from fedclust.core.verbs import ClusterMethod, Method
 from fedclust.helpers.errors import DivergedError, require
 from fedclust.helpers.ops import distances, gram, leading_coordinates
 from fedclust.helpers.ranges import AtLeastOne

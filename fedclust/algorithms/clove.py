@@ -45,9 +45,10 @@ from fedclust.algorithms.steps import (
     random_groups,
     train_and_average,
 )
+from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients, ClusterMethod, Method
+from fedclust.core.verbs import ClusterMethod, Method
 from fedclust.helpers.ops import cluster_sum, distances
 from fedclust.helpers.ranges import AtLeastOne
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from fedclust.algorithms.steps import clients_with_data, zeros
 from fedclust.core.calls import LocalResult
 from fedclust.core.federation import label_histogram
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round
-from fedclust.core.verbs import Clients, ClusterMethod, ClusterMetric
+from fedclust.core.verbs import ClusterMethod, ClusterMetric
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean

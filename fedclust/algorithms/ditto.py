@@ -20,10 +20,9 @@ import torch
 from fedclust.algorithms.parts.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, train_and_average, zeros
 from fedclust.core.calls import LocalWork
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round
-from fedclust.core.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import Aggregation, arrived, train_and_average, zeros
+from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients, Method
+from fedclust.core.verbs import Method
 
 
 @dataclass(frozen=True, kw_only=True)

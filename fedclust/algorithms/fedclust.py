@@ -31,10 +31,10 @@ from fedclust.algorithms.steps import (
     train_and_average,
     zeros,
 )
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
-from fedclust.core.verbs import Clients, ClusterMethod, Method
+from fedclust.core.verbs import ClusterMethod, Method
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import distances
 from fedclust.helpers.ranges import AtLeastOne

@@ -35,9 +35,10 @@ from torch import Tensor
 from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.parts.uniting import unite
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
+from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients, Method, Scenario
+from fedclust.core.verbs import Method, Scenario
 from fedclust.helpers.effects import IfDataChange, OnlyWithout
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean, one_hot
@@ -171,7 +172,7 @@ def training_hits(models: Tensor, ids: Tensor, clients: Clients, rnd: Round) -> 
     label, hits = torch.full_like(rnd.fed.group, -1), list[Tensor]()
     for model in range(len(models)):
         label[ids] = model
-        hits.append(here.evaluate(Served(models=models, label=label.clone())).sums[ids])
+        hits.append(here.trial(Served(models=models, label=label.clone())).sums[ids])
     return torch.stack(hits, 1)
 
 

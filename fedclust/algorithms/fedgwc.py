@@ -33,10 +33,10 @@ from torch import Tensor
 from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.steps import Aggregation, arrived, average, clients_with_data
 from fedclust.core.calls import LocalWork
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients, Method, Scenario
+from fedclust.core.verbs import Method, Scenario
 from fedclust.helpers.errors import counted
 from fedclust.helpers.ranges import NonNegative, Positive
 from fedclust.helpers.rng import Stream

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from fedclust.algorithms.steps import Aggregation, arrived, weights, zeros
 from fedclust.core.calls import LocalResult
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients, Method
+from fedclust.core.verbs import Method
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean, on_host
 from fedclust.helpers.ranges import AtLeastOne

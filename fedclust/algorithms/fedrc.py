@@ -27,8 +27,8 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from fedclust.algorithms.fedem import FedEM
+from fedclust.core.front import Clients
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients
 from fedclust.helpers.ops import one_hot
 from fedclust.helpers.ranges import Positive
 

@@ -20,9 +20,8 @@ from torch import Tensor
 
 from fedclust.algorithms.fedper import FedPer
 from fedclust.core.calls import LocalResult, LocalWork
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.types import Round
-from fedclust.core.verbs import Clients
 from fedclust.helpers.ranges import AtLeastOne
 
 

@@ -34,10 +34,10 @@ from fedclust.algorithms.parts.mixtures import drawn, fitting_shares, mixture_no
 from fedclust.algorithms.parts.personal import serve_personal
 from fedclust.algorithms.steps import clients_with_data
 from fedclust.core.calls import LocalWork
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
-from fedclust.core.verbs import Clients, Method
+from fedclust.core.verbs import Method
 from fedclust.helpers.ranges import AtLeastOne, InnerFraction
 
 

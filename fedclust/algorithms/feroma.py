@@ -54,10 +54,10 @@ from fedclust.algorithms.steps import (
     weights,
     zeros,
 )
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
-from fedclust.core.verbs import Clients, Method
+from fedclust.core.verbs import Method
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import counted, typed
 from fedclust.helpers.ops import distances

@@ -25,10 +25,10 @@ from torch import Tensor
 from fedclust.algorithms.cold_start import ColdStart, ShiftTest
 from fedclust.algorithms.parts.apart import check_apart
 from fedclust.algorithms.steps import FlexAggregation, arrived, average
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
-from fedclust.core.verbs import Clients, Method
+from fedclust.core.verbs import Method
 from fedclust.helpers.effects import IfDataChange, OnlyWith
 from fedclust.helpers.ops import distances
 from fedclust.helpers.ranges import AtLeastOne

@@ -31,10 +31,10 @@ from torch import Tensor
 
 from fedclust.algorithms.cold_start import ColdStart, ShiftTest
 from fedclust.algorithms.steps import Aggregation, arrived, train_and_average, zeros
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients, Method
+from fedclust.core.verbs import Method
 from fedclust.helpers.effects import IfDataChange, OnlyWith, OnlyWithout
 from fedclust.helpers.ops import cosine, discrepancy
 from fedclust.helpers.ranges import AtLeastOne, NonNegative, Ranged

@@ -33,9 +33,10 @@ from fedclust.algorithms.parts.clustering import distance_tables
 from fedclust.algorithms.parts.profiles import Descriptor, fitted, nearest, placed
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
 from fedclust.algorithms.warmup import unclustered
+from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients, ClusterMethod, Method
+from fedclust.core.verbs import ClusterMethod, Method
 from fedclust.helpers.ops import cluster_mean, distances
 from fedclust.helpers.ranges import AtLeastOne
 

@@ -39,10 +39,10 @@ from fedclust.algorithms.steps import (
     zeros,
 )
 from fedclust.algorithms.warmup import unclustered
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients, ClusterMethod, Method
+from fedclust.core.verbs import ClusterMethod, Method
 from fedclust.helpers.ops import cosine
 from fedclust.helpers.ranges import AtLeastOne, NonNegative, Probability
 

@@ -22,8 +22,8 @@ from torch import Tensor
 from fedclust.algorithms.parts.descent import descend
 from fedclust.algorithms.parts.loss_clusters import LossClusters
 from fedclust.algorithms.steps import FlexAggregation, train_and_average
+from fedclust.core.front import Clients
 from fedclust.core.types import Cost, Round
-from fedclust.core.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from torch import Tensor
 from fedclust.algorithms.cold_start import ShiftTest
 from fedclust.algorithms.ifca import IFCA
 from fedclust.algorithms.steps import arrived
+from fedclust.core.front import Clients
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients
 from fedclust.helpers.effects import IfDataChange, OnlyWith
 
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from fedclust.algorithms.ifca import IFCA
 from fedclust.algorithms.steps import random_groups, train_and_average
+from fedclust.core.front import Clients
 from fedclust.core.types import Cost, Round
-from fedclust.core.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)

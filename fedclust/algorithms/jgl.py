@@ -34,9 +34,10 @@ from torch import Tensor
 from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.parts.descent import check_descent, check_plain_step, descend
 from fedclust.algorithms.steps import arrived, clients_with_data, train_and_average
+from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients, Method
+from fedclust.core.verbs import Method
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean, cosine_of
 from fedclust.helpers.ranges import AtLeastOne, Probability

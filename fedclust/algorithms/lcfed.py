@@ -37,10 +37,10 @@ from fedclust.algorithms.steps import (
     weights,
 )
 from fedclust.core.calls import LocalWork
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients, ClusterMethod, Method
+from fedclust.core.verbs import ClusterMethod, Method
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cosine_of, distances, inner_products, leading_directions
 from fedclust.helpers.ranges import AtLeastOne, NonNegative

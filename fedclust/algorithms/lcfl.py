@@ -39,10 +39,10 @@ from fedclust.algorithms.steps import (
     zeros,
 )
 from fedclust.algorithms.warmup import Warmup
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
-from fedclust.core.verbs import Clients, ClusterMethod, ClusterMetric, Method
+from fedclust.core.verbs import ClusterMethod, ClusterMetric, Method
 from fedclust.helpers.ops import on_host
 from fedclust.helpers.ranges import Fraction
 

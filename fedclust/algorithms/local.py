@@ -14,10 +14,10 @@ from typing import Literal
 import torch
 
 from fedclust.algorithms.steps import arrived, clients_with_data
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
-from fedclust.core.verbs import Clients, Method
+from fedclust.core.verbs import Method
 
 Participants = Literal["all", "cohort"]
 

@@ -34,10 +34,10 @@ from fedclust.algorithms.steps import (
     clients_with_data,
     train_and_average,
 )
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients, ClusterMethod, Method
+from fedclust.core.verbs import ClusterMethod, Method
 from fedclust.helpers.ops import cosine
 
 

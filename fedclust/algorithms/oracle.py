@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedclust.algorithms.steps import Aggregation, arrived, train_and_average
+from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients, Method
+from fedclust.core.verbs import Method
 from fedclust.helpers.errors import require
 
 

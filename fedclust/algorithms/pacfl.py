@@ -34,9 +34,10 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.clustering import distance_tables, nearest_members
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
+from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients, ClusterMethod, Method
+from fedclust.core.verbs import ClusterMethod, Method
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne
 

@@ -33,10 +33,10 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.steps import Shares, arrived, average, clients_with_data, weights
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
-from fedclust.core.verbs import Clients, Method
+from fedclust.core.verbs import Method
 from fedclust.helpers.ops import cluster_mean, cosine
 from fedclust.helpers.ranges import AtLeastOne, BelowOne, NonNegative
 

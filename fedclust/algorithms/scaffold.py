@@ -17,10 +17,10 @@ from torch import Tensor
 from fedclust.algorithms.parts.descent import check_descent
 from fedclust.algorithms.steps import arrived, zeros
 from fedclust.core.calls import LocalWork
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
-from fedclust.core.verbs import Clients, Method
+from fedclust.core.verbs import Method
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import on_host
 from fedclust.helpers.ranges import Positive

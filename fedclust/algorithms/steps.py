@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from fedclust.core.calls import LocalResult, LocalWork, MeanResult
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round
-from fedclust.core.verbs import Clients
 from fedclust.helpers.effects import IfNotOverruled
 from fedclust.helpers.ops import discrepancy, on_host
 from fedclust.models.params import Layout

@@ -26,10 +26,10 @@ from torch import Tensor
 from fedclust.algorithms.parts.uniting import linked, unite
 from fedclust.algorithms.steps import Aggregation, arrived, average, train_and_average, zeros
 from fedclust.core.calls import LocalWork
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
-from fedclust.core.verbs import Clients, Method
+from fedclust.core.verbs import Method
 from fedclust.helpers.ops import cluster_mean, cosine
 from fedclust.helpers.ranges import NonNegative, Range
 

@@ -24,10 +24,9 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data, zeros
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round
-from fedclust.core.verbs import Clients
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import counted, typed
 from fedclust.helpers.ranges import AtLeastOne, Fraction, Ranged

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor
 
 from fedclust.cluster_metrics.readout import last_width, projections
+from fedclust.core.front import Clients
 from fedclust.core.types import Round
-from fedclust.core.verbs import Clients
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import distances, one_hot
 from fedclust.helpers.ranges import AtLeastOne, Ranged

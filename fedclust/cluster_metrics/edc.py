@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedclust.core.front import Clients
 from fedclust.core.types import Round
-from fedclust.core.verbs import Clients
 from fedclust.helpers.errors import DivergedError, require
 from fedclust.helpers.ops import gram, leading_coordinates
 from fedclust.helpers.ranges import AtLeastOne, Ranged

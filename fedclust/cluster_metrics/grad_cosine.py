@@ -14,8 +14,8 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedclust.core.front import Clients
 from fedclust.core.types import Round
-from fedclust.core.verbs import Clients
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ops import cosine
 from fedclust.helpers.ranges import AtLeastOne, Ranged

@@ -13,8 +13,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedclust.core.front import Clients
 from fedclust.core.types import Round, Split
-from fedclust.core.verbs import Clients
 from fedclust.helpers.ranges import AtLeastTwo, Ranged
 
 Data = Literal["train", "train_and_test"]

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from fedclust.core.front import Clients
 from fedclust.core.types import Round
-from fedclust.core.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)

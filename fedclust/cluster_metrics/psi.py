@@ -21,8 +21,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from fedclust.core.front import Clients
 from fedclust.core.types import Round
-from fedclust.core.verbs import Clients
 from fedclust.helpers.ops import distances
 
 _MORE = 0.5  # examples of every class

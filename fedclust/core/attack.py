@@ -5,13 +5,15 @@ before any method sees it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.core.calls import LocalResult, MeanResult
+from fedclust.core.front import Layer, Train, mean_by_rows, sum_by_rows
 from fedclust.core.types import Federation, Pool, Round, Split
 
 
@@ -70,15 +72,70 @@ def under_attack(
     return found
 
 
-def any_hostile(attack: Attack | None, ids: Tensor, rnd: Round) -> bool:
+@dataclass(frozen=True)
+class Attacked(Layer):
+    """Clients of whom some send something forged.
+
+    Attributes:
+        attack: what hostile clients do.
+    """
+
+    attack: Attack
+
+    def train(self, asked: Train) -> LocalResult:
+        """What is adapted by its client before use is sent to nobody."""
+        result = self.behind.train(asked)
+        if asked.purpose == "finetune" or not any_hostile(self.attack, asked.ids, self.rnd):
+            return result
+        start, moves = asked.begun, result.params - asked.begun
+        sent = self._sent(moves, asked.label, asked.ids)
+        params = result.params.where(sent == moves, start + sent)  # to the bit where honest
+        return replace(result, params=params)
+
+    def train_mean(self, asked: Train) -> MeanResult:
+        if any_hostile(self.attack, asked.ids, self.rnd):
+            return mean_by_rows(self, asked)
+        return self.behind.train_mean(asked)
+
+    def grad(
+        self,
+        models: Tensor,
+        label: Tensor,
+        ids: Tensor,
+        batch_size: int | None = None,
+        *,
+        start: Tensor | None = None,
+    ) -> Tensor:
+        """An update is a step against the gradient."""
+        found = self.behind.grad(models, label, ids, batch_size, start=start)
+        return -self._sent(-found, label, ids) if any_hostile(self.attack, ids, self.rnd) else found
+
+    def grad_sum(
+        self,
+        models: Tensor,
+        label: Tensor,
+        ids: Tensor,
+        batch_size: int | None = None,
+        weight: Tensor | None = None,
+    ) -> Tensor:
+        if any_hostile(self.attack, ids, self.rnd):
+            return sum_by_rows(self, models, label, ids, batch_size, weight)
+        return self.behind.grad_sum(models, label, ids, batch_size, weight)
+
+    def _sent(self, moves: Tensor, label: Tensor, ids: Tensor) -> Tensor:
+        """The updates [C, P] that the clients send."""
+        return forged(self.attack, moves, label, ids, self.rnd, self.layout.num_trained)
+
+
+def any_hostile(attack: Attack, ids: Tensor, rnd: Round) -> bool:
     """Whether one of the clients `ids` [C] sends something forged."""
-    if attack is None or not attack.forges or rnd.fed.hostile is None:
+    if not attack.forges or rnd.fed.hostile is None:
         return False
     return bool(rnd.fed.hostile[ids].any())
 
 
 def forged(
-    attack: Attack | None, moves: Tensor, label: Tensor, ids: Tensor, rnd: Round, width: int
+    attack: Attack, moves: Tensor, label: Tensor, ids: Tensor, rnd: Round, width: int
 ) -> Tensor:
     """The updates [C, P] that clients send, from those that they have trained.
 
@@ -87,14 +144,14 @@ def forged(
     own.
 
     Args:
-        attack: what they do; None for nothing.
+        attack: what they do.
         moves: [C, P] updates.
         label: [C] int64 model that each started from.
         ids: [C] int64 clients.
         rnd: the round.
         width: the first so many numbers of an update are forged, the others are statistics.
     """
-    if attack is None or rnd.fed.hostile is None or not any_hostile(attack, ids, rnd):
+    if rnd.fed.hostile is None or not any_hostile(attack, ids, rnd):
         return moves
     bad, sent = rnd.fed.hostile[ids], moves.clone()
     for k in label[bad].unique().tolist():  # type: ignore[no-untyped-call]

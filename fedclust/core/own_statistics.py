@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedclust.core.types import Served
 from fedclust.helpers.errors import require
 
 
@@ -21,7 +20,7 @@ class OwnStatistics:
         columns: [P] bool which columns.
         values: [M, S] of every client.
         known: [M] bool, who has any.
-        kept: whether training gives clients new ones; else they are for tests alone.
+        stay: whether training gives clients new ones; else they are for tests alone.
         trained: [M] bool, who has trained in this round.
         tuned: whether models are tuned to be served, which moves statistics too.
     """
@@ -30,7 +29,7 @@ class OwnStatistics:
     columns: Tensor
     values: Tensor
     known: Tensor
-    kept: bool
+    stay: bool
     trained: Tensor
     tuned: bool = False
 
@@ -51,25 +50,30 @@ class OwnStatistics:
         return replace(self, values=values, known=known, trained=nobody, tuned=True)
 
     def in_test(
-        self, served: Served, count: Tensor, anew: Callable[[Tensor, Tensor, Tensor], Tensor]
+        self,
+        models: Tensor,
+        label: Tensor,
+        count: Tensor,
+        anew: Callable[[Tensor, Tensor, Tensor], Tensor],
     ) -> OwnStatistics:
         """Those that a test looks at: of who has none, and with `recalibrate` of all, those of the
         client's training examples.
 
         Args:
-            served: what is tested, one model for a client.
+            models: [K, P] what is tested.
+            label: [M] int64 the model of every client, -1 without.
             count: [M] int64 training examples.
             anew: from models, labels [A] and clients [A] with two examples at least, the rows
                 [A, P] with the statistics of each client's examples.
         """
-        known = (served.label >= 0) & (count > 1)
-        ids = (known & ~self.known if self.kept else known).nonzero().squeeze(1)
-        seen = anew(served.models, served.label[ids], ids)
+        known = (label >= 0) & (count > 1)
+        ids = (known & ~self.known if self.stay else known).nonzero().squeeze(1)
+        seen = anew(models, label[ids], ids)
         values = torch.zeros(len(known), int(self.columns.sum()), device=known.device)
-        if self.kept:
+        if self.stay:
             values.copy_(self.values)
         values[ids] = seen[:, self.columns]
-        return replace(self, values=values, known=self.known | known, kept=False)
+        return replace(self, values=values, known=self.known | known, stay=False)
 
     def keep(self, params: Tensor, start: Tensor, ids: Tensor) -> Tensor:
         """What is sent of what clients `ids` [C] made, params [C, P]: the rest is kept by them, and
@@ -83,4 +87,8 @@ class OwnStatistics:
         require(once, "norm", self.norm, f"{allowed} round, each with statistics of its own")
         self.trained[ids], self.known[ids] = True, True
         self.values[ids] = params[:, self.columns]
+        return self.without(params, start)
+
+    def without(self, params: Tensor, start: Tensor) -> Tensor:
+        """Params [C, P] with what the `start` [C, P] has in place of what is the clients' own."""
         return torch.where(self.columns, start, params)

@@ -19,6 +19,7 @@ from torch import Tensor
 from fedclust.core.client_models import ClientModels as ClientModels
 from fedclust.core.dataset import Dataset as Dataset
 from fedclust.core.dataset import Names as Names
+from fedclust.core.own_statistics import OwnStatistics
 from fedclust.core.pool import Pool as Pool
 from fedclust.helpers.rng import Stream
 
@@ -229,11 +230,14 @@ class Served:
             heaviest model, which purity and its relatives are about.
         weight: [M, K] float32 shares of the models in every client's mixture, whose class
             probabilities are averaged with them; None where each client uses one model.
+        own: what clients have in place of some numbers of their model in a test, as running
+            statistics; None where they have nothing of their own.
     """
 
     models: Tensor
     label: Tensor
     weight: Tensor | None = None
+    own: OwnStatistics | None = None
 
     @classmethod
     def mixture(cls, models: Tensor, weight: Tensor, served: Tensor) -> Served:

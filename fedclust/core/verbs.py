@@ -69,15 +69,12 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
-from fedclust.core.calls import Alignment, Answers, LocalResult, MeanResult
-from fedclust.core.front import Train
-from fedclust.core.kept import Kept
-from fedclust.core.server import Server
+from fedclust.core.calls import Answers
+from fedclust.core.front import Clients
 from fedclust.core.traits import Traits
 from fedclust.core.types import (
     Cost,
     Dataset,
-    Evaluation,
     Federation,
     Pool,
     Round,
@@ -145,121 +142,6 @@ class Engine(Answers, Protocol):
 
     def init(self, stream: Stream) -> Tensor:
         """Freshly initialised parameters, [P]."""
-        ...
-
-
-class Clients(Protocol):
-    """What an algorithm computes with: the clients of one seed in one round, by their ids.
-
-    Attributes:
-        server: what replaces models by means of the participants' models, see
-            `fedclust.algorithms.steps`.
-        kept: what clients' solvers have kept of earlier rounds; None where they keep nothing.
-    """
-
-    server: Server
-    kept: Kept | None
-
-    @property
-    def exact(self) -> bool:
-        """That of the engine."""
-        ...
-
-    @property
-    def discrepancy(self) -> bool:
-        """Whether it is asked how far local models lie from their mean, which needs every one."""
-        ...
-
-    @property
-    def layout(self) -> Layout:
-        """Where each parameter lies in a model's row [P], by name: `layout["4.weight"]`."""
-        ...
-
-    def at(self, rnd: Round) -> Clients:
-        """The same clients as they are in `rnd`, for instance with other data."""
-        ...
-
-    def aside(self) -> Clients:
-        """The same clients as they are now, to serve and to test within a round as after it: what
-        tuning changes with them is kept by nobody.
-        """
-        ...
-
-    def init(self, stream: Stream, k: int) -> Tensor:
-        """k independent initial models, [k, P]; model j depends on (stream, j) only."""
-        ...
-
-    def train(self, asked: Train) -> LocalResult:
-        """Local training, client i from model label[i]."""
-        ...
-
-    def train_mean(self, asked: Train) -> MeanResult:
-        """Local training as that of `train`, and the mean of what it makes of every model.
-
-        The models of single clients are kept where `discrepancy` is asked for only. Where the work
-        has `slots`, their means are computed too. The losses of single steps are not returned.
-        """
-        ...
-
-    def loss(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
-        """Mean training loss of every model [K, P] for every client, [C, K] nats per example.
-
-        With a `batch_size`, of one batch of min(batch_size, count) random examples of the client;
-        it is a function of (seed, round, client), so the same one for every model and for `grad`.
-        """
-        ...
-
-    def example_losses(self, models: Tensor, ids: Tensor, passes: int | None = None) -> Tensor:
-        """Loss of every model [K, P] on every training example, [C, n, K] nats.
-
-        Examples are in the order of the client's data, 0 past its count: that of `example_weight`.
-        It costs a client `passes` forward passes, None for one with every model.
-        """
-        ...
-
-    def grad(
-        self, models: Tensor, label: Tensor, ids: Tensor, batch_size: int | None = None
-    ) -> Tensor:
-        """Gradient [C, P] of the mean training loss of models[label[i]] for client i."""
-        ...
-
-    def grad_sum(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        batch_size: int | None = None,
-        weight: Tensor | None = None,
-    ) -> Tensor:
-        """Sum [K, P] of the gradients, as of `grad`, of every model's clients, by the weights [C]
-        of the clients if there are any.
-        """
-        ...
-
-    def align(
-        self,
-        models: Tensor,
-        directions: Tensor,
-        ids: Tensor,
-        batch_size: int | None = None,
-        margin: Tensor | None = None,
-    ) -> Alignment:
-        """How the gradients of every model [K, P] for every client lie to the model's direction
-        [K, P]: inner products and squared norms, without the gradients, and the losses; see `loss`
-        for the `batch_size`. A direction of zeros counts as no gradient. Products and norms are 0
-        for clients one of whose losses is lower than the others by more than their `margin` [C],
-        nats.
-        """
-        ...
-
-    def evaluate(self, served: Served) -> Evaluation:
-        """Test results of what is served."""
-        ...
-
-    def test(self, served: Served) -> Evaluation:
-        """Within a round, the results that the round's own test would have: with the running
-        statistics that each client is tested with.
-        """
         ...
 
 

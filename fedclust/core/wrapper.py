@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields, make_dataclass
 from functools import cache
 from typing import Any
 
+from fedclust.core.front import Clients
 from fedclust.core.traits import Traits, traits_of
 from fedclust.core.types import Round, Served
-from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
+from fedclust.core.verbs import Algorithm, Method, Scenario
 from fedclust.helpers.errors import require
 
 

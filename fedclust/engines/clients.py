@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedclust.core.attack import Attack, any_hostile, forged
 from fedclust.core.calls import (
     AlignCall,
     Alignment,
@@ -21,17 +20,16 @@ from fedclust.core.calls import (
     Shards,
     SumCall,
     TestCall,
+    TestResult,
+    TrainCall,
 )
-from fedclust.core.front import Train
-from fedclust.core.kept import Kept
-from fedclust.core.own_statistics import OwnStatistics
+from fedclust.core.front import Train, mean_by_rows
 from fedclust.core.server import Server
-from fedclust.core.solver import Solver
 from fedclust.core.types import Evaluation, Predictions, Round, Served, Split
 from fedclust.core.verbs import Engine
 from fedclust.engines.recalibrated import recalibrated
-from fedclust.helpers.errors import DivergedError, require
-from fedclust.helpers.ops import cluster_sum, mean_of
+from fedclust.helpers.errors import DivergedError
+from fedclust.helpers.ops import mean_of
 from fedclust.helpers.rng import Stream, permutations
 from fedclust.models.params import Layout
 
@@ -97,6 +95,24 @@ class LastLosses:
 
 
 @dataclass
+class LastBatch:
+    """The batches drawn last: JGL asks for its own once per cluster, and drawing sorts all
+    examples.
+
+    Attributes:
+        drawn: whose, how large, and the batches; None before any.
+    """
+
+    drawn: tuple[Tensor, int, Shards] | None = None
+
+    def of(self, ids: Tensor, rnd: Round, batch_size: int) -> Shards:
+        """One batch of each client."""
+        if self.drawn is None or self.drawn[0] is not ids or self.drawn[1] != batch_size:
+            self.drawn = ids, batch_size, batch_of(ids, rnd, batch_size)
+        return self.drawn[2]
+
+
+@dataclass(frozen=True)
 class SeedClients:
     """The clients of one seed in one round, computed by an engine; see `fedclust.verbs.Clients`.
 
@@ -106,10 +122,7 @@ class SeedClients:
         discrepancy: whether the models of single clients are asked for where their mean is.
         passes: counts what `loss`, `grad` and `align` are asked for.
         losses: what was computed last, handed on from round to round.
-        server, kept: see `fedclust.core.verbs.Clients`.
-        attack: what hostile clients do; None where there are none.
-        own: what clients have in place of parts of each model; None for nothing.
-        tested: what they have of their own in a test of the round; None for no other than `own`.
+        server: see `fedclust.verbs.Clients`.
     """
 
     engine: Engine
@@ -118,11 +131,7 @@ class SeedClients:
     passes: Passes = field(default_factory=Passes)
     losses: LastLosses = field(default_factory=LastLosses, repr=False)
     server: Server = field(default_factory=Server, repr=False)
-    kept: Kept | None = field(default=None, repr=False)
-    attack: Attack | None = None
-    own: OwnStatistics | None = field(default=None, repr=False)
-    tested: OwnStatistics | None = field(default=None, repr=False)
-    _batch: tuple[Tensor, int, Shards] | None = field(default=None, repr=False)
+    _batch: LastBatch = field(default_factory=LastBatch, repr=False)
 
     @property
     def exact(self) -> bool:
@@ -136,15 +145,11 @@ class SeedClients:
 
     def at(self, rnd: Round) -> SeedClients:
         """The same clients as they are in `rnd`."""
-        return replace(self, rnd=rnd, _batch=None)
+        return replace(self, rnd=rnd, _batch=LastBatch())
 
     def aside(self) -> SeedClients:
-        """The same clients as they are now, to serve and to test within a round."""
-        if self.tested is None:
-            return replace(self, kept=None, _batch=None)
-        own = self.tested.aside()
-        how = own if own.kept else None
-        return replace(self, kept=None, own=how, tested=own, _batch=None)
+        """Themselves: they keep nothing."""
+        return self
 
     def init(self, stream: Stream, k: int) -> Tensor:
         """k independent initial models, [k, P]."""
@@ -156,72 +161,12 @@ class SeedClients:
         Raises:
             DivergedError: naming the first client whose loss is not finite.
         """
-        models, label, ids, solver, work = (
-            *(asked.models, asked.label, asked.ids),
-            *(asked.solver, asked.work),
-        )
-        purpose = asked.purpose
-        shards, kept, own = self._training(ids, purpose), self._kept_by(solver), None
-        group, begun = label, None
-        if self.own is not None:
-            begun = models[label]
-            models, label = self.own.placed(begun, ids), torch.arange(len(ids), device=ids.device)
-            if work.slots is not None:
-                work = replace(work, slots=work.slots[group])
-        if kept is not None:
-            own = kept.of(purpose, ids)
-            width = solver.law.width(self.layout.num_params)
-            work = replace(work, slots=kept.rows[own][:, :width])
-            # what is kept is found by the model that a row starts from
-            models, label = models[label], torch.arange(len(ids), device=ids.device)
-        call = work.on(models, label, shards, solver, solver.rate(self.rnd.t))
-        result = self.engine.answer(call)
-        if kept is not None and own is not None and result.slots is not None:
-            kept.keep(own, result.slots)
-            result = replace(result, slots=None)
+        result = self.engine.answer(self._call(asked))
         if result.step_loss is not None:  # as wide as the longest client of all that it met
-            most = int(result.steps.max()) if len(ids) else 0
+            most = int(result.steps.max()) if len(asked.ids) else 0
             result = replace(result, step_loss=result.step_loss[:, :most])
-        _check_finite(result.loss, "training", ids, self.rnd)
-        # what is adapted by its client before use is sent to nobody
-        if purpose != "finetune" and any_hostile(self.attack, ids, self.rnd):
-            start, moves = models[label], result.params - models[label]
-            sent = self._sent(moves, group, ids)
-            params = result.params.where(sent == moves, start + sent)  # to the bit where honest
-            result = replace(result, params=params)
-        if begun is not None:
-            result = replace(result, params=self._shared(result.params, begun, ids, purpose))
+        _check_finite(result.loss, "training", asked.ids, self.rnd)
         return result
-
-    def _sent(self, moves: Tensor, label: Tensor, ids: Tensor) -> Tensor:
-        """The updates [C, P] that the clients send."""
-        return forged(self.attack, moves, label, ids, self.rnd, self.layout.num_trained)
-
-    def _shared(self, params: Tensor, start: Tensor, ids: Tensor, purpose: str) -> Tensor:
-        """What is sent of what clients made, params [C, P]; they keep the rest where they train for
-        the method, not to get to know each other.
-        """
-        assert self.own is not None
-        if self.own.kept and (self.own.tuned or purpose == "train"):
-            return self.own.keep(params, start, ids)
-        return torch.where(self.own.columns, start, params)
-
-    def _of_each(self, models: Tensor, label: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The models and the labels of a call in which client i has models[label[i]], with what is
-        its own.
-        """
-        if self.own is None:
-            return models, label
-        own = torch.arange(len(ids), device=ids.device)
-        return self.own.placed(models[label], ids), own
-
-    def recalibrated(self, models: Tensor, label: Tensor, ids: Tensor) -> Tensor:
-        """models[label[i]] with the statistics of the training examples of client i, of which it
-        has two at least, [C, P].
-        """
-        self.passes.forward += len(ids)
-        shards = shards_of(self.rnd.fed.train, ids, self.rnd, "recalibrate")
-        return recalibrated(self.engine, models, label, shards)
 
     def train_mean(self, asked: Train) -> MeanResult:
         """Local training of the clients, and the mean of what it makes of every model.
@@ -229,18 +174,12 @@ class SeedClients:
         Raises:
             DivergedError: naming the first client whose loss is not finite.
         """
-        models, label, ids = asked.models, asked.label, asked.ids
-        solver, weight = asked.solver, asked.weight
+        if self.discrepancy:
+            return mean_by_rows(self, asked)
+        models, label, weight = asked.models, asked.label, asked.weight
         slots, work = asked.work.slots, replace(asked.work, each_step=False)
-        alone = self.discrepancy or self.own is not None or self._kept_by(solver) is not None
-        if alone or any_hostile(self.attack, ids, self.rnd):
-            local = self.train(replace(asked, work=work))
-            how = {"keep": self.discrepancy, "exact": self.exact}
-            return MeanResult.of(local, models, label, weight, slots, **how)
-        shards, rate = self._training(ids, "train"), solver.rate(self.rnd.t)
-        call = work.on(models, label, shards, solver, rate)
-        sums = self.engine.answer(SumCall(call, weight))
-        _check_finite(sums.loss, "training", ids, self.rnd)
+        sums = self.engine.answer(SumCall(self._call(replace(asked, work=work)), weight))
+        _check_finite(sums.loss, "training", asked.ids, self.rnd)
         moved = None
         if sums.slots is not None:
             assert slots is not None
@@ -254,14 +193,20 @@ class SeedClients:
             params=None,
         )
 
-    def _kept_by(self, solver: Solver) -> Kept | None:
-        """What a solver's clients have kept of earlier rounds, if they keep it."""
-        return self.kept if solver.keep == "client" else None
+    def _call(self, asked: Train) -> TrainCall:
+        """What is asked of the engine."""
+        shards = shards_of(self.rnd.fed.train, asked.ids, self.rnd, asked.purpose)
+        shards = replace(shards, work=self.rnd.work[asked.ids])
+        models, label = _rows(asked.models, asked.label, asked.start)
+        return asked.work.on(models, label, shards, asked.solver, asked.solver.rate(self.rnd.t))
 
-    def _training(self, ids: Tensor, purpose: str) -> Shards:
-        """The training data of the clients, each as far as it gets this round."""
-        shards = shards_of(self.rnd.fed.train, ids, self.rnd, purpose)
-        return replace(shards, work=self.rnd.work[ids])
+    def recalibrated(self, models: Tensor, label: Tensor, ids: Tensor) -> Tensor:
+        """models[label[i]] with the statistics of the training examples of client i, of which it
+        has two at least, [C, P].
+        """
+        self.passes.forward += len(ids)
+        shards = shards_of(self.rnd.fed.train, ids, self.rnd, "recalibrate")
+        return recalibrated(self.engine, models, label, shards)
 
     def loss(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
         """Mean training loss of every model for every client, [C, K] nats per example."""
@@ -270,48 +215,40 @@ class SeedClients:
         kept = None if batch_size is not None else self.losses.of(models, data, ids)
         if kept is not None:
             return kept
-        if self.own is not None:
-            return self._own_losses(models, ids, batch_size)
         table = self.engine.answer(LossCall(models, self._read(ids, "loss", batch_size)))
         if batch_size is None:
             self.losses.keep(models, data, ids, table)
         return table
 
-    def _own_losses(self, models: Tensor, ids: Tensor, batch_size: int | None) -> Tensor:
-        """As `loss`, where each client has every model with what is its own."""
+    def loss_of_each(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
+        """Mean training loss of models[i] for client i, [C] nats per example."""
+        self.passes.forward += len(ids)
         shards = self._read(ids, "loss", batch_size)
-        out = torch.zeros(len(ids), len(models), device=models.device)
-        for k in range(len(models)):
-            label = torch.full_like(ids, k)
-            rows, own = self._of_each(models, label, ids)
-            total = self.engine.answer(TestCall(rows, own, shards)).loss_sum
-            out[:, k] = (total / shards.count.clamp(min=1)).to(out.dtype)
-        return out
+        own = torch.arange(len(ids), device=ids.device)
+        total = self.engine.answer(TestCall(models, own, shards)).loss_sum
+        return (total / shards.count.clamp(min=1)).to(models.dtype)
 
     def example_losses(self, models: Tensor, ids: Tensor, passes: int | None = None) -> Tensor:
         """Loss of every model on every training example, [C, n, K] nats, 0 past the count."""
         self.passes.forward += (len(models) if passes is None else passes) * len(ids)
         shards = self._read(ids, "loss", None)
-        if self.own is None or not len(ids):
-            return self.engine.answer(LossCall(models, shards, per_example=True))
-        tables = []
-        for row in range(len(ids)):
-            alone = torch.tensor([row], device=ids.device)
-            rows = self.own.placed(models, ids[alone].expand(len(models)))
-            tables.append(self.engine.answer(LossCall(rows, shards.take(alone), per_example=True)))
-        return torch.cat(tables)
+        return self.engine.answer(LossCall(models, shards, per_example=True))
 
     def grad(
-        self, models: Tensor, label: Tensor, ids: Tensor, batch_size: int | None = None
+        self,
+        models: Tensor,
+        label: Tensor,
+        ids: Tensor,
+        batch_size: int | None = None,
+        *,
+        start: Tensor | None = None,
     ) -> Tensor:
-        """Gradient of the mean training loss of models[label[i]] for client i, [C, P]."""
+        """Gradient of the mean training loss of models[label[i]], or start[i], for client i,
+        [C, P].
+        """
         self.passes.backward += len(ids)
-        group = label
-        models, label = self._of_each(models, label, ids)
-        found = self.engine.answer(GradCall(models, label, self._read(ids, "grad", batch_size)))
-        # an update is a step against the gradient
-        hostile = any_hostile(self.attack, ids, self.rnd)
-        return -self._sent(-found, group, ids) if hostile else found
+        models, label = _rows(models, label, start)
+        return self.engine.answer(GradCall(models, label, self._read(ids, "grad", batch_size)))
 
     def grad_sum(
         self,
@@ -322,9 +259,6 @@ class SeedClients:
         weight: Tensor | None = None,
     ) -> Tensor:
         """Sum of the gradients of every model's clients, [K, P]."""
-        if self.own is not None or any_hostile(self.attack, ids, self.rnd):
-            found = self.grad(models, label, ids, batch_size)
-            return cluster_sum(found, label, len(models), weight)
         self.passes.backward += len(ids)
         call = GradCall(models, label, self._read(ids, "grad", batch_size))
         return self.engine.answer(GradSumCall(call, weight)).total.to(models.dtype)
@@ -338,8 +272,6 @@ class SeedClients:
         margin: Tensor | None = None,
     ) -> Alignment:
         """How the gradients of every model for every client lie to the model's direction."""
-        allowed = "average or recalibrate, where gradients of every model are compared"
-        require(self.own is None, "norm", self.own and self.own.norm, allowed)
         self.passes.forward += len(models) * len(ids)
         # of all clients, as the methods say: that a `margin` leaves some out is our own saving
         self.passes.backward += int(directions.any(1).sum()) * len(ids)
@@ -347,16 +279,15 @@ class SeedClients:
         return self.engine.answer(AlignCall(models, directions, shards, margin))
 
     def _read(self, ids: Tensor, purpose: str, batch_size: int | None) -> Shards:
-        """All training data of the clients, or a batch that does not depend on the purpose.
-
-        The batches drawn last are kept: JGL asks for its own once per cluster, and drawing sorts
-        all examples.
-        """
+        """All training data of the clients, or a batch that does not depend on the purpose."""
         if batch_size is None:
             return shards_of(self.rnd.fed.train, ids, self.rnd, purpose)
-        if self._batch is None or self._batch[0] is not ids or self._batch[1] != batch_size:
-            self._batch = ids, batch_size, batch_of(ids, self.rnd, batch_size)
-        return self._batch[2]
+        return self._batch.of(ids, self.rnd, batch_size)
+
+    def trial(self, served: Served) -> TestResult:
+        """What a test of what is served adds up, of every client."""
+        found = self.evaluate(served)
+        return TestResult(loss_sum=found.loss_sum, sums=found.sums)
 
     def evaluate(self, served: Served, *, must_be_finite: bool = True) -> Evaluation:
         """Test results of what is served, for every honest client that has a label and test data.
@@ -368,7 +299,7 @@ class SeedClients:
         ids = ((served.label >= 0) & fed.tested).nonzero().squeeze(1)
         shards = shards_of(fed.test, ids, self.rnd, "evaluate")
         weight = None if served.weight is None else served.weight[ids]
-        models, label = self._of_each(served.models, served.label[ids], ids)
+        models, label = _of_each(served, ids)
         result = self.engine.answer(TestCall(models, label, shards, weight))
         if must_be_finite:
             _check_finite(result.loss_sum, "test", ids, self.rnd)
@@ -381,13 +312,6 @@ class SeedClients:
             count=blank.index_copy(0, ids, shards.count),
         )
 
-    def test(self, served: Served) -> Evaluation:
-        """As `evaluate`, with the statistics of the round's own test."""
-        if self.tested is None:
-            return self.evaluate(served)
-        own = self.tested.in_test(served, self.rnd.fed.train.count, self.recalibrated)
-        return replace(self, own=own).evaluate(served)
-
     def predict(self, served: Served) -> Predictions:
         """What is said of the test examples of every client that has a label."""
         fed, task = self.rnd.fed, self.rnd.fed.pool.task
@@ -398,7 +322,7 @@ class SeedClients:
         for some in torch.split(ids, each):
             shards = shards_of(fed.test, some, self.rnd, "evaluate")
             weight = None if served.weight is None else served.weight[some]
-            models, label = self._of_each(served.models, served.label[some], some)
+            models, label = _of_each(served, some)
             call = PredictCall(models, label, shards, weight)
             outputs = self.engine.answer(call)[:, : shards.index.shape[1]]
             position = torch.arange(shards.index.shape[1], device=some.device)
@@ -409,6 +333,21 @@ class SeedClients:
         targets = task.in_unit(fed.pool.y[row.to(ids.device)]).cpu()
         row = fed.pool.row(row)  # as the table of the partition counts
         return Predictions(client=client, row=row, targets=targets, predictions=said.double())
+
+
+def _rows(models: Tensor, label: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The models and the labels of a call in which client i has models[label[i]], or `start[i]`."""
+    if start is None:
+        return models, label
+    return start, torch.arange(len(start), device=label.device)
+
+
+def _of_each(served: Served, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The models and the labels of a call that tests what the clients `ids` [C] are served."""
+    models, label, start = served.models, served.label[ids], None
+    if served.own is not None:
+        start = served.own.placed(models[label], ids)
+    return _rows(models, label, start)
 
 
 def _check_finite(loss: Tensor, kind: str, ids: Tensor, rnd: Round) -> None:

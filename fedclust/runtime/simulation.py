@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from fedclust.config.job import Job
-from fedclust.core.attack import Attack
-from fedclust.core.own_statistics import OwnStatistics
+from fedclust.core.attack import Attack, Attacked
+from fedclust.core.front import Clients
 from fedclust.core.server import Aggregation, Privacy, Server
 from fedclust.core.traits import traits_of
 from fedclust.core.types import (
@@ -64,10 +64,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Given:
-    """What every client is served, and what is its own of it; see `fedclust.runtime.trained`."""
+    """What every client is served; see `fedclust.runtime.trained`."""
 
     served: Served
-    own: OwnStatistics | None
 
     def saved(self) -> dict[str, Any]:
         """As a checkpoint holds it. Numbers that all models have are kept once, such as the body
@@ -82,9 +81,8 @@ class Given:
             kept |= {"shared": models[0], "columns": ~alike, "models": models[:, ~alike]}
         else:  # often a field of the State, which the file then holds once
             kept["models"] = models
-        if self.own is not None:
-            own = {name: getattr(self.own, name) for name in ("columns", "values", "known")}
-            kept["own"] = own
+        if (own := self.served.own) is not None:
+            kept["own"] = {name: getattr(own, name) for name in ("columns", "values", "known")}
         return kept
 
 
@@ -139,7 +137,7 @@ class Simulation:
         """
         assert self._before is not None
         rnd, _ = _without_validation(self._before)
-        self._served(self._clients(rnd), rnd)
+        self._served(self._front(self._clients(rnd)), rnd)
 
     def _clients(self, rnd: Round, *, nobody: bool = False) -> SeedClients:
         """The clients in a round, in which `nobody` may have been drawn."""
@@ -150,7 +148,11 @@ class Simulation:
                 server, privacy=self.privacy, num_drawn=drawn, nobody=nobody, draw=draw
             )
         clients = SeedClients(self.engine, rnd, self.discrepancy, losses=self.losses)
-        return replace(clients, server=server, attack=self.attack)
+        return replace(clients, server=server)
+
+    def _front(self, clients: SeedClients) -> Clients:
+        """What the algorithm computes with."""
+        return clients if self.attack is None else Attacked(clients, self.attack)
 
     def step(self, evaluated: bool, predicted: bool = False) -> Step:
         """One round: what it cost, the test results where the round is evaluated, and then what is
@@ -159,6 +161,7 @@ class Simulation:
         (rnd, held_out), costs = _without_validation(next(self.rounds)), list[Cost]()
         rnd, nobody = as_drawn(rnd) if self.privacy is not None else (rnd, False)
         clients = self._clients(rnd, nobody=nobody)
+        front = self._front(clients)
         untrained = None
         # with validation examples, they alone decide what becomes of a run
         decides = held_out is None
@@ -167,9 +170,9 @@ class Simulation:
             before = SeedClients(self.engine, rnd)
             untrained = before.evaluate(self._served(before, rnd), must_be_finite=decides)
         if rnd.t == 0:
-            self.state, cost = self._checked("init", self.algorithm.init(clients, rnd))
+            self.state, cost = self._checked("init", self.algorithm.init(front, rnd))
             costs.append(cost)
-        self.state, cost = self._checked("round", self.algorithm.round(self.state, clients, rnd))
+        self.state, cost = self._checked("round", self.algorithm.round(self.state, front, rnd))
         # what serving needs besides belongs to the test
         counted = clients.passes
         passes = Cost(forward_passes=counted.forward, backward_passes=counted.backward)
@@ -182,7 +185,7 @@ class Simulation:
             costs.append(Cost(notes={"median_instead": float(sum(clients.server.short))}))
         if not evaluated:
             return Step(rnd, costs, None, None, untrained)
-        served = self._served(clients, rnd)
+        served = self._served(front, rnd)
         result = validation = said = said_held_out = None
         if self.tested:
             result = clients.evaluate(served, must_be_finite=decides)
@@ -191,10 +194,10 @@ class Simulation:
             there = clients.at(replace(rnd, fed=replace(rnd.fed, test=held_out)))
             validation = there.evaluate(served)
             said_held_out = there.predict(served) if predicted else None
-        given = Given(served, clients.own)
+        given = Given(served)
         return Step(rnd, costs, result, validation, untrained, said, said_held_out, given)
 
-    def _served(self, clients: SeedClients, rnd: Round) -> Served:
+    def _served(self, clients: Clients, rnd: Round) -> Served:
         """What the algorithm serves.
 
         Raises:

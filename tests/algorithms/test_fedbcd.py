@@ -10,8 +10,8 @@ import torch
 from planted import CLIENTS, LR, STEPS, configured, engine_for, federation, rounds_of, simulate
 from torch import Tensor
 
+from fedclust.core.front import Clients
 from fedclust.core.types import Round
-from fedclust.core.verbs import Clients
 from fedclust.helpers.errors import ConfigError
 
 FULL = ("solver.batch_size=null", "solver.epochs=1")

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedclust.algorithms.jgl import occupied
+from fedclust.core.front import Clients
 from fedclust.core.types import Round
-from fedclust.core.verbs import Clients
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ops import cluster_mean
 

@@ -87,7 +87,7 @@ def test_a_client_that_never_trained_computes_its_own() -> None:
     assert len(missing) == 6
     want = clients.recalibrated(served.models, served.label[missing], missing)
     columns = columns_of(clients.layout, affine=False)
-    assert torch.equal(clients.own.values[missing], want[:, columns])
+    assert torch.equal(served.own.values[missing], want[:, columns])
     assert bool((clients.evaluate(served).count[missing] > 0).all())
 
 
@@ -143,10 +143,10 @@ def test_a_test_looks_at_what_a_client_has_or_its_examples_give(kept: bool) -> N
         assert ids.tolist() == ([0] if kept else [0, 2])
         return torch.stack([ids.float(), 5 + ids.float()], 1)
 
-    found = own.in_test(served, torch.tensor([2, 1, 9, 9]), anew)
+    found = own.in_test(served.models, served.label, torch.tensor([2, 1, 9, 9]), anew)
     assert found.known.tolist() == [True, True, True, False]
     assert found.values[:, 0].tolist() == ([5, 10, 20, 0] if kept else [5, 0, 7, 0])
-    assert not found.kept
+    assert not found.stay
     assert own.values is values
     assert values.tolist() == [[0], [10], [20], [0]]
 
@@ -210,7 +210,7 @@ def test_tuned_statistics_are_those_of_the_tuning() -> None:
     """They are tested, and not kept for the next round."""
     _, state, _, served, clients = run("finetune", "local")
     columns = columns_of(clients.layout, affine=False)
-    assert (clients.own.values[:, -1] == state.own_statistics[:, -1] + 2).all()
+    assert (served.own.values[:, -1] == state.own_statistics[:, -1] + 2).all()
     assert bool((served.models[served.label][:, ~columns] != state.model[:, ~columns]).any())
 
 

@@ -24,10 +24,10 @@ from fedclust.config.objects import Objects
 from fedclust.config.schema import objective_of
 from fedclust.core.federation import build as federate
 from fedclust.core.federation import digest, summary, write_table
+from fedclust.core.front import Clients
 from fedclust.core.task import Classification
 from fedclust.core.types import Cost, Evaluation, Federation, Pool, Round, Served, Split
 from fedclust.core.validation import cut
-from fedclust.core.verbs import Clients
 from fedclust.datasets.digits import Digits
 from fedclust.engines import make_engine
 from fedclust.helpers.errors import ConfigError

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data
+from fedclust.core.front import Clients
 from fedclust.core.types import Round, Served
-from fedclust.core.verbs import Clients
 
 ClusterChoice = Literal["train_loss", "test_loss"]
 
@@ -55,7 +55,7 @@ def serve_cheapest(
     losses = []
     for cluster in range(len(models)):
         label[ids] = cluster
-        losses.append(clients.evaluate(Served(models=models, label=label)).loss_sum[ids])
+        losses.append(clients.trial(Served(models=models, label=label)).loss_sum[ids])
     chosen = torch.full_like(label, -1)
     chosen[ids] = torch.stack(losses, 1).argmin(1)
     return Served(models=models, label=chosen)

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data
+from fedclust.core.front import Clients
 from fedclust.core.types import ClientModels, Cost, Round
-from fedclust.core.verbs import Clients, ClusterMethod, ClusterMetric
+from fedclust.core.verbs import ClusterMethod, ClusterMetric
 from fedclust.helpers.errors import counted, require
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedclust.core.front import Clients
 from fedclust.core.types import Round
-from fedclust.core.verbs import Clients
 from fedclust.helpers.ops import one_hot
 
 

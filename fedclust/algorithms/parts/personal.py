@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import arrived
+from fedclust.core.front import Clients
 from fedclust.core.types import ClientModels, Cost, Round, Served
-from fedclust.core.verbs import Clients, Method
+from fedclust.core.verbs import Method
 
 
 def serve_personal(personal: ClientModels, trained: Tensor, others: Served, rnd: Round) -> Served:

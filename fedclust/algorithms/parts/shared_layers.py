@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedclust.algorithms.steps import zeros
 from fedclust.core.calls import LocalResult
-from fedclust.core.verbs import Clients
+from fedclust.core.front import Clients
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean
 from fedclust.models.params import Layout

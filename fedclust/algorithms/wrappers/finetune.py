@@ -15,10 +15,9 @@ from typing import Any
 
 import torch
 
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Clients
 from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.ranges import AtLeastZero
 

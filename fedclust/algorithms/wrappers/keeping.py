@@ -12,12 +12,44 @@ from typing import Any
 
 from torch import Tensor
 
+from fedclust.core.calls import LocalResult, MeanResult
+from fedclust.core.front import Clients, Layer, Train, mean_by_rows
 from fedclust.core.kept import Kept
 from fedclust.core.solver import solvers_of
 from fedclust.core.traits import Traits
 from fedclust.core.types import ClientModels, Cost, Round
-from fedclust.core.verbs import Algorithm, Clients
+from fedclust.core.verbs import Algorithm
 from fedclust.core.wrapper import Wrapper
+
+
+@dataclass(frozen=True)
+class _Keepers(Layer):
+    """Clients that go on with what their solver has kept, and keep it anew.
+
+    Attributes:
+        kept: by all clients.
+    """
+
+    kept: Kept
+
+    def aside(self) -> Clients:
+        return self.behind.aside()
+
+    def train(self, asked: Train) -> LocalResult:
+        if asked.solver.keep != "client":
+            return self.behind.train(asked)
+        own = self.kept.of(asked.purpose, asked.ids)
+        slots = self.kept.rows[own][:, : asked.solver.law.width(self.layout.num_params)]
+        asked = asked.starting(asked.begun)  # what is kept is the row's, not the model's
+        result = self.behind.train(replace(asked, work=replace(asked.work, slots=slots)))
+        if result.slots is not None:
+            self.kept.keep(own, result.slots)
+        return replace(result, slots=None)
+
+    def train_mean(self, asked: Train) -> MeanResult:
+        if asked.solver.keep != "client":
+            return self.behind.train_mean(asked)
+        return mean_by_rows(self, asked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +84,8 @@ class _Keeping(Wrapper):
 
     def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base, each client going on with what it kept."""
-        clients.kept = kept = Kept(state.solver_kept, state.solver_places)
-        try:
-            after, cost = self.base.round(state, clients, rnd)
-        finally:
-            clients.kept = None
+        kept = Kept(state.solver_kept, state.solver_places)
+        after, cost = self.base.round(state, _Keepers(clients, kept), rnd)
         return self._with(after, kept), cost
 
     def _with(self, state: Any, kept: Kept) -> Any:

@@ -10,15 +10,15 @@ method itself. A run records both.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedclust.core.calls import LocalResult, MeanResult
-from fedclust.core.front import Train
+from fedclust.core.front import Clients, Layer, Train, mean_by_rows
 from fedclust.core.types import ClientModels, Cost, Round, Served
-from fedclust.core.verbs import Clients
 from fedclust.core.wrapper import Wrapper
 
 
@@ -49,58 +49,46 @@ class LastLocal(Wrapper):
 
     def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base, testing who trained with what it held before."""
-        before, watched = clients.aside(), _Watched(clients, rnd)
+        before, watched = clients.aside(), _Watched(clients)
         after, cost = self.base.round(state, watched, rnd)
-        ids = watched.ids[rnd.fed.test.count[watched.ids] > 0]
+        if not watched.last:
+            return self.with_kept(after, held=state.held), cost
+        ((trained, params),) = watched.last
+        ids = trained[rnd.fed.test.count[trained] > 0]
         if len(ids):
             own = torch.arange(len(ids), device=ids.device)
             label = torch.full_like(rnd.fed.group, -1).index_copy(0, ids, own)
-            result = before.test(Served(models=state.held[ids], label=label))
+            result = before.evaluate(Served(models=state.held[ids], label=label))
             task = rnd.fed.pool.task
             own_score = float(task.headline(result.sums.sum(0), result.count.sum()))
             name = f"{task.score.name}_last_local"
             cost = replace(cost, notes={**cost.notes, name: own_score})
-        held = state.held.replaced(watched.ids, watched.params)
+        held = state.held.replaced(trained, params)
         return self.with_kept(after, held=held), cost
 
 
-class _Watched:
-    """Clients who remember what they trained last; see `fedclust.verbs.Clients` for the verbs.
-
-    Args:
-        clients: who computes.
-        rnd: the round.
+@dataclass(frozen=True)
+class _Watched(Layer):
+    """Clients of whom it is known what they trained last.
 
     Attributes:
-        ids: [C] int64 who trained in the round.
-        params: [C, P] what they made.
+        last: who trained in the round, [C] int64, and what they made, [C, P]: one entry, or none.
     """
 
-    def __init__(self, clients: Clients, rnd: Round) -> None:
-        self._clients = clients
-        self.layout, self.discrepancy = clients.layout, clients.discrepancy
-        self.exact, self.server, self.kept = clients.exact, clients.server, clients.kept
-        self.at, self.aside, self.init = clients.at, clients.aside, clients.init
-        self.loss, self.example_losses = clients.loss, clients.example_losses
-        self.grad, self.grad_sum, self.align = clients.grad, clients.grad_sum, clients.align
-        self.evaluate, self.test = clients.evaluate, clients.test
-        self.ids = rnd.cohort[:0]
-        self.params = torch.empty(0, clients.layout.num_params, device=rnd.cohort.device)
+    last: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def at(self, rnd: Round) -> Clients:
+        return self.behind.at(rnd)
+
+    def aside(self) -> Clients:
+        return self.behind.aside()
 
     def train(self, asked: Train) -> LocalResult:
-        result = self._clients.train(asked)
+        result = self.behind.train(asked)
         # not what a method trains besides, such as to get to know its clients
         if asked.purpose == "train":
-            self.ids, self.params = asked.ids, result.params
+            self.last[:] = [(asked.ids, result.params)]
         return result
 
     def train_mean(self, asked: Train) -> MeanResult:
-        return MeanResult.of(
-            self.train(asked),
-            asked.models,
-            asked.label,
-            asked.weight,
-            asked.work.slots,
-            keep=self.discrepancy,
-            exact=self.exact,
-        )
+        return mean_by_rows(self, asked)

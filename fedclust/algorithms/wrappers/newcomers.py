@@ -18,9 +18,9 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.profiles import Descriptor, fitted, nearest, placed
 from fedclust.algorithms.steps import clients_with_data
+from fedclust.core.front import Clients
 from fedclust.core.traits import Traits
 from fedclust.core.types import Cost, Round, Served, Split
-from fedclust.core.verbs import Clients
 from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ops import cluster_mean
@@ -83,7 +83,7 @@ class Newcomers(Wrapper):
             return after, cost
         notes = {**cost.notes, "newcomers_served": float(has_model.double().mean())}
         if notes["newcomers_served"] == 1:
-            result = clients.test(replace(served, label=served.label.where(~after.seen, -1)))
+            result = clients.evaluate(replace(served, label=served.label.where(~after.seen, -1)))
             if int(result.count.sum()):
                 task = rnd.fed.pool.task
                 score = float(task.headline(result.sums.sum(0), result.count.sum()))

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from fedclust.core.calls import Alignment, LocalResult, MeanResult, TestResult
+from fedclust.core.front import Clients, Layer, Train, mean_by_rows, sum_by_rows
 from fedclust.core.own_statistics import OwnStatistics
-from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Algorithm, Clients, Method
+from fedclust.core.types import Cost, Evaluation, Round, Served
+from fedclust.core.verbs import Algorithm, Method
 from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.errors import require
 from fedclust.models.params import Layout
@@ -37,6 +40,110 @@ def with_norm(base: Algorithm, norm: Norm) -> Method:
     return _WithNorm(base=base, norm=norm)
 
 
+@dataclass(frozen=True)
+class _Owners(Layer):
+    """Clients with running statistics of their own, in place of those of every model.
+
+    Attributes:
+        own: what they have.
+    """
+
+    own: OwnStatistics
+
+    def aside(self) -> Clients:
+        return replace(self, behind=self.behind.aside(), own=self.own.aside())
+
+    def train(self, asked: Train) -> LocalResult:
+        """They keep what they make of it where they train for the method, not to get to know each
+        other.
+        """
+        if not self.own.stay:
+            return self.behind.train(asked)
+        begun, ids = asked.begun, asked.ids
+        result = self.behind.train(asked.starting(self.own.placed(begun, ids)))
+        if self.own.tuned or asked.purpose == "train":
+            return replace(result, params=self.own.keep(result.params, begun, ids))
+        return replace(result, params=self.own.without(result.params, begun))
+
+    def train_mean(self, asked: Train) -> MeanResult:
+        return mean_by_rows(self, asked) if self.own.stay else self.behind.train_mean(asked)
+
+    def loss(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
+        if not self.own.stay:
+            return self.behind.loss(models, ids, batch_size)
+        columns = [
+            self.behind.loss_of_each(self._all_have(model, ids), ids, batch_size)
+            for model in models
+        ]
+        return torch.stack(columns, 1)
+
+    def example_losses(self, models: Tensor, ids: Tensor, passes: int | None = None) -> Tensor:
+        if not self.own.stay or not len(ids):
+            return self.behind.example_losses(models, ids, passes)
+        tables = [
+            self.behind.example_losses(
+                self.own.placed(models, one.expand(len(models))), one, passes
+            ).squeeze(0)
+            for one in torch.split(ids, 1)
+        ]
+        return pad_sequence(tables, batch_first=True)
+
+    def grad(
+        self,
+        models: Tensor,
+        label: Tensor,
+        ids: Tensor,
+        batch_size: int | None = None,
+        *,
+        start: Tensor | None = None,
+    ) -> Tensor:
+        if self.own.stay:
+            start = self.own.placed(models[label] if start is None else start, ids)
+        return self.behind.grad(models, label, ids, batch_size, start=start)
+
+    def grad_sum(
+        self,
+        models: Tensor,
+        label: Tensor,
+        ids: Tensor,
+        batch_size: int | None = None,
+        weight: Tensor | None = None,
+    ) -> Tensor:
+        if self.own.stay:
+            return sum_by_rows(self, models, label, ids, batch_size, weight)
+        return self.behind.grad_sum(models, label, ids, batch_size, weight)
+
+    def align(
+        self,
+        models: Tensor,
+        directions: Tensor,
+        ids: Tensor,
+        batch_size: int | None = None,
+        margin: Tensor | None = None,
+    ) -> Alignment:
+        allowed = "average or recalibrate, where gradients of every model are compared"
+        require(not self.own.stay, "norm", self.own.norm, allowed)
+        return self.behind.align(models, directions, ids, batch_size, margin)
+
+    def trial(self, served: Served) -> TestResult:
+        """With what training begins with."""
+        own = self.own if self.own.stay else None
+        return self.behind.trial(replace(served, own=own))
+
+    def evaluate(self, served: Served) -> Evaluation:
+        return self.behind.evaluate(self.tested(served))
+
+    def tested(self, served: Served) -> Served:
+        """What is served, with the statistics that a test looks at."""
+        count = self.rnd.fed.train.count
+        own = self.own.in_test(served.models, served.label, count, self.behind.recalibrated)
+        return replace(served, own=own)
+
+    def _all_have(self, model: Tensor, ids: Tensor) -> Tensor:
+        """A model [P] as each of the clients `ids` [C] has it, [C, P]."""
+        return self.own.placed(model.expand(len(ids), -1), ids)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _WithNorm(Wrapper):
     """A method whose models have statistics of each client's own; see `with_norm`."""
@@ -52,24 +159,25 @@ class _WithNorm(Wrapper):
         """As the base; nobody has statistics."""
         columns = columns_of(clients.layout, affine=self.norm == "fedbn")
         num_clients = rnd.fed.num_clients
-        width = int(columns.sum()) if self._kept else 0
+        width = int(columns.sum()) if self._stay else 0
         device = rnd.cohort.device
         values = torch.zeros(num_clients, width, device=device)
         known = torch.zeros(num_clients, dtype=torch.bool, device=device)
         own = self._given(values, known, clients)
-        state, cost = self._with(own, clients, lambda: self.base.init(clients, rnd))
+        state, cost = self.base.init(_Owners(clients, own), rnd)
         return self._state(state, own), self._cost(cost, own)
 
     def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base; whoever trains keeps its statistics."""
         own = self._given(state.own_statistics.clone(), state.has_statistics.clone(), clients)
-        after, cost = self._with(own, clients, lambda: self.base.round(state, clients, rnd))
+        after, cost = self.base.round(state, _Owners(clients, own), rnd)
         return self._state(after, own), self._cost(cost, own)
 
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
         """As the base; a test looks at each client's own statistics."""
         own = self._given(state.own_statistics, state.has_statistics, clients).aside()
-        served: Served = self._with(own, clients, lambda: self.base.serve(state, clients, rnd))
+        owners = _Owners(clients, own)
+        served = self.base.serve(state, owners, rnd)
         require(
             served.weight is None,
             "norm",
@@ -77,12 +185,10 @@ class _WithNorm(Wrapper):
             f"average: {type(self.base).__name__} serves mixtures of models, each with statistics "
             "of its own",
         )
-        given, count = cast(Any, clients), rnd.fed.train.count
-        given.own = own.in_test(served, count, given.recalibrated)
-        return served
+        return owners.tested(served)
 
     @property
-    def _kept(self) -> bool:
+    def _stay(self) -> bool:
         return self.norm != "recalibrate"
 
     def _given(self, values: Tensor, known: Tensor, clients: Clients) -> OwnStatistics:
@@ -94,22 +200,13 @@ class _WithNorm(Wrapper):
             columns=columns,
             values=values,
             known=known,
-            kept=self._kept,
+            stay=self._stay,
             trained=nobody,
         )
 
-    def _with(self, own: OwnStatistics, clients: Clients, work: Any) -> Any:
-        """What a verb of the base returns to clients with their own statistics."""
-        given = cast(Any, clients)
-        given.own, given.tested = own if self._kept else None, own
-        try:
-            return work()
-        finally:
-            given.own = given.tested = None
-
     def _cost(self, cost: Cost, own: OwnStatistics) -> Cost:
         """The cost, less what is not sent of a model."""
-        if not self._kept:
+        if not self._stay:
             return cost
         less = int(own.columns.sum())
         return replace(

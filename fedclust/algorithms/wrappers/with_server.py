@@ -15,12 +15,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedclust.core.server import ServerStep
+from fedclust.core.front import Clients, Layer
+from fedclust.core.server import Server, ServerStep
 from fedclust.core.traits import Traits, check_averages
 from fedclust.core.types import Cost, Round
-from fedclust.core.verbs import Clients
 from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.errors import require
+
+
+@dataclass(frozen=True)
+class _Stepping(Layer):
+    """Clients of another server.
+
+    Attributes:
+        stepping: the server.
+    """
+
+    stepping: Server
+
+    @property
+    def server(self) -> Server:
+        return self.stepping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,15 +76,11 @@ class WithServer(Wrapper):
     def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base, with the server's steps."""
         keys = [bytes(row.tolist()) for row in state.server_models]
-        plain = clients.server
         before = dict(zip(keys, state.server_memory.unbind(), strict=True))
-        clients.server = server = replace(
-            plain, step=self.server, before=before, after={}, layout=clients.layout
+        server = replace(
+            clients.server, step=self.server, before=before, after={}, layout=clients.layout
         )
-        try:
-            after, cost = self.base.round(state, clients, rnd)
-        finally:
-            clients.server = plain
+        after, cost = self.base.round(state, _Stepping(clients, server), rnd)
         width, kept = clients.layout.num_params, dict[bytes, Tensor]()
         for field in fields(self.base.State):
             value = getattr(after, field.name)

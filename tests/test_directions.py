@@ -53,7 +53,7 @@ BUDGET = {
     "cluster_metrics": 363,
     "commands": 935,
     "config": 1750,
-    "core": 2382,
+    "core": 2500,
     "datasets": 4115,
     "engines": 6367,
     "files": 400,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -53,19 +54,20 @@ def test_noise_and_memory_are_of_the_body(name: str) -> None:
     rnd = rounds_of(fed, 1)[0]
     clients, any_algorithm = engine_for(fed, algorithm).at(rnd), cast(Any, algorithm)
     start, _ = any_algorithm.init(clients, rnd)
-    clients.server = Server(
+    server = Server(
         privacy=ClientDP(),
         num_drawn=12.0,
         draw=np.random.default_rng(0),
         step=SGD(rate=1.0, momentum=0.9),
         layout=clients.layout,
     )
+    clients = replace(clients, server=server)
     after, _ = any_algorithm.round(start, clients, rnd)
     head = clients.layout.mask(clients.layout.last_layers())
     assert torch.equal(after.model[0, head], start.model[0, head])
     moved = (after.model - start.model)[0, ~head]
     assert bool((moved != 0).all())
-    (memory,) = clients.server.kept(after.model).values()
+    (memory,) = server.kept(after.model).values()
     torch.testing.assert_close(memory[0, ~head], moved)
 
 

@@ -33,15 +33,15 @@ from fedclust.runtime.signals import ending
 
 USAGE = """usage: fedclust COMMAND …
 
-  fedclust run [KEY=VALUE …] [-m]    run a job or a sweep; `fedclust run --help` shows the config
-  fedclust tune [KEY=VALUE …]        choose a method's hyper-parameters by validation examples
-  fedclust report FOLDER …           tables and figures again, from the files alone
-  fedclust list [GROUP …]            what there is: algorithms, data sets, experiments, …
-                                     with --config-dir DIR also what is in your folder
+  fedclust run [KEY=VALUE …] [-m]    run a job or a sweep; `fedclust run --help` shows the settings
+  fedclust tune [KEY=VALUE …]        search a method's hyper-parameters on validation examples
+  fedclust report FOLDER …           make tables and figures again from the result files
+  fedclust list [GROUP …]            list the choices: algorithms, data sets, experiments, …
+                                     with --config-dir DIR also those in your folder
   fedclust data NAME …               download data sets: mnist, cifar10, …
   fedclust example NAME [FOLDER]     write an example to start from: own_algorithm
-  fedclust doctor [KEY=VALUE …]      what a bug report needs, and what is missing for what; of a
-                                     job which engine runs its model
+  fedclust doctor [KEY=VALUE …]      show versions for bug reports, and which features lack
+                                     something; for a job also which engine runs its model
   fedclust completion SHELL          complete fedclust in bash, zsh or fish
   fedclust --version"""
 

@@ -2,12 +2,12 @@
 
 COMMANDS = {
     "run": "run a job or a sweep",
-    "tune": "choose hyper-parameters by validation examples",
-    "report": "tables and figures again, from the files alone",
-    "list": "what there is to choose",
+    "tune": "search hyper-parameters on validation examples",
+    "report": "make tables and figures again from the result files",
+    "list": "list the choices",
     "data": "download data sets",
     "example": "write an example to start from",
-    "doctor": "what a bug report needs, and what is missing for what",
+    "doctor": "show versions for bug reports, and which features lack something",
     "completion": "complete fedclust in bash, zsh or fish",
 }
 """Every command by what it does; the module of its name has its `command`."""

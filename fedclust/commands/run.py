@@ -17,11 +17,11 @@ from fedclust.launch.typed import Typed, parsed_flags
 
 HELP = """usage: fedclust run [KEY=VALUE …] [-m] [--cfg job] [--config-dir DIR]
 
-  KEY=VALUE         another value than the default; a.b=VALUE for one inside a part
-  GROUP=CHOICE      another part; `fedclust list` shows the groups and their choices
+  KEY=VALUE         set a key; a.b=VALUE sets the option b of the part a
+  GROUP=CHOICE      select a choice; `fedclust list` shows the groups and their choices
   -m                a sweep: KEY=VALUE,VALUE,… runs a job for every combination
   --cfg job         show the whole config of the job instead of running it
-  --config-dir DIR  your own choices, and the Python files that they name
+  --config-dir DIR  a folder with your own choices and their Python files
 
 Hydra has more flags; `fedclust run --hydra-help` shows them.
 

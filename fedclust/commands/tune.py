@@ -40,10 +40,9 @@ from fedclust.tuning.tuned import with_values
 
 HELP = """usage: fedclust tune [experiment=…] [algorithm=…] [trials=24] [KEY=VALUE …]
 
-  algorithm=…             the method, or several; where none is given the default or the
-                          experiment's
-  trials=24               the budget: as many complete trials, of all tuning seeds each; where
-                          none is given 8 with scale=laptop and 4 with scale=smoke
+  algorithm=…             the method, or several; default: that of the experiment
+  trials=24               the budget: that of this many complete trials, each with all tuning
+                          seeds; default: 24, 8 with scale=laptop, 4 with scale=smoke
   tuning_seeds=[1000,…]   the seeds to tune with, apart from those of the runs to come
   KEY=VALUE               as for `fedclust run`; VALUE,VALUE,…, range(…), interval(…) and
                           tag(log,interval(…)) add a key to the search, a plain value takes it out

@@ -168,8 +168,8 @@ class RunConfig:
     """The top level of a job's config; see the module."""
 
     name: str = key("default", "beside", "folder below outputs/", NAME)
-    seeds: Any = key(1, "setting", "a number (5 means 0 to 4) or a list; all seeds run in lockstep")
-    rounds: int = key(20, "setting", "global rounds", between(1, MOST))
+    seeds: Any = key(1, "setting", "a number (5 means 0 to 4) or a list; all are computed together")
+    rounds: int = key(20, "setting", "rounds of federated training", between(1, MOST))
     eval_every: int = key(
         1,
         "setting",
@@ -191,89 +191,93 @@ class RunConfig:
     validation: float = key(
         0.0,
         "setting",
-        "part of each client's training examples that is held out to validate with",
+        "share of each client's training examples that is held out for validation",
         Check("a fraction in [0, 1)", Range(0, 1, open_high=True).holds),
         unhashed=0.0,
     )
     num_clusters: Any = key(
         4,
         "method",
-        "k, for every algorithm and clustering method; auto where the method finds it",
+        "number of clusters, for every method that needs one; auto: estimated from the data",
         Check("a number of at least 1, or auto", _is_count_or_auto),
     )
     common: dict[str, Any] = key(
-        dict, "method", "what several methods or scenarios read; those that do not, ignore it"
+        dict, "method", "options that several methods or scenarios use; the others ignore them"
     )
     discrepancy: bool = key(
         False,
         "means",
-        "record how far the participants' models lie from their mean; it keeps all of them",
+        "record the distance of participants' models from their mean; keeps all in memory",
         named=True,
     )
     scores: Any = key(
         list,
         "means",
-        "of predictions at the end, as in scores=[auroc,f1_macro]; a mapping with _target_ is one "
-        "of your own",
+        "measures of the predictions at the end, as in scores=[auroc,f1_macro]; a mapping with "
+        "_target_ is your own",
         Check("a list, as in scores=[auroc,f1_macro]", lambda v: isinstance(v, list)),
         named=True,
     )
     score_every: int | None = key(
         None,
         "means",
-        "rounds between two times that scores are taken, besides the end; null: at the end alone",
+        "rounds between two computations of the scores; null: only at the end",
         between(1, MOST, null=True),
         named=True,
     )
     predictions: bool = key(
-        False, "means", "keep what is said of every test example at the end", named=True
+        False, "means", "keep the prediction for every test example at the end", named=True
     )
     engine: str = key("auto", "means", "auto | fused | vmap | loop", one_of(ENGINES))
     device: str = key("auto", "means", "auto | cpu | cuda | cuda:N", DEVICE)
     precision: str = key(
         "highest",
         "setting",
-        "highest | high (TF32 on an NVIDIA GPU: faster, products good to three digits) | "
-        "bf16 (good to two, with engine=fused)",
+        "highest | high (TF32 on an NVIDIA GPU: faster, products exact to three digits) | "
+        "bf16 (exact to two digits, with engine=fused)",
         one_of(PRECISIONS),
     )
     threads: int | None = key(
         None,
         "means",
-        "CPU threads; null leaves PyTorch's choice, within a container's share",
+        "CPU threads; null: PyTorch's choice, at most the container's share",
         Check(f"1 to {_MOST_THREADS}, or null", lambda v: v is None or 1 <= v <= _MOST_THREADS),
     )
     max_rows: int | None = key(
         None,
         "means",
-        "rows computed at once; null chooses from cache or device memory",
+        "rows computed at once; null: chosen by the size of cache or device memory",
         between(1, MOST, null=True),
     )
     checkpoint_seconds: float = key(
         30.0,
         "means",
-        "least time between two checkpoints, and ten times what one takes; 0 saves every round",
+        "least time between checkpoints, at least ten times what one takes; 0: every round",
         between(0, MOST),
     )
     progress: bool = key(True, "beside", "show a progress line")
     data: DataConfig = key(
-        DataConfig, "beside", "root: folder of the data sets; download: fetch what is missing"
+        DataConfig,
+        "beside",
+        "root: folder of the data sets; download: whether to download missing data sets",
     )
-    dataset: Any = key(MISSING, "setting", "arrays with labels")
+    dataset: Any = key(MISSING, "setting", "the examples and their labels")
     partition: Any = key(MISSING, "setting", "which client has which examples")
-    scenario: Any = key(MISSING, "setting", "who joins, who is sampled, what shifts")
+    scenario: Any = key(
+        MISSING, "setting", "which clients arrive and are sampled, and how data change"
+    )
     model: Any = key(MISSING, "setting", "the network")
     features: Any = key(
         None,
         "setting",
-        "a network that is run over all examples once, as in {model: resnet18, weights: r.pth}",
+        "a pretrained network that computes features once, as in {model: resnet18, weights: r.pth}",
         Check("null, or a mapping as {model: resnet18, weights: r.pth}", _is_mapping_or_null),
         unhashed=None,
     )
     weights: str | None = key(
         None,
         "setting",
-        "file with a state dict that models begin with, PyTorch's or safetensors'; null: as drawn",
+        \"file with initial weights, a state dict of PyTorch or safetensors; null: random weights\",
         unhashed=None,
     )
     lora: Any = key(
@@ -290,46 +294,48 @@ class RunConfig:
         Check("a list of names or patterns, as in frozen=[layer1.*]", _is_texts),
         unhashed=[],
     )
-    attack: Any = key(MISSING, "setting", "what hostile clients do")
+    attack: Any = key(MISSING, "setting", "what malicious clients do")
     task: Any = key(
         MISSING,
         "setting",
-        "what is predicted, and by what it is judged",
+        "what is predicted, and the loss and metrics",
     )
     solver: Any = key(MISSING, "method", "local training")
     privacy: Any = key(
         MISSING,
         "method",
-        "what hides single clients in the server's means",
+        "differential privacy of clients",
     )
     aggregation: Any = key(
         MISSING,
         "method",
-        "the mean of updates inside every cluster",
+        "how updates are combined inside every cluster, such as a robust mean",
     )
     server: Any = key(
         MISSING,
         "method",
-        "what becomes of the mean of the participants' models",
+        "the optimiser on the server",
     )
     norm: str = key(
         "average",
         "method",
         "statistics of batch normalisation: average | local (they stay with the client) | fedbn "
-        "(so do the layers' parameters) | recalibrate (each client's own before a test)",
+        "(the layers' parameters stay, too) | recalibrate (computed anew before a test)",
         one_of(NORMS),
         unhashed="average",
     )
-    cluster_metric: Any = key(MISSING, "method", "how different two clients are")
-    cluster_method: Any = key(MISSING, "method", "how clients are grouped by their differences")
+    cluster_metric: Any = key(MISSING, "method", "the distance between two clients")
+    cluster_method: Any = key(MISSING, "method", "how clients are clustered by these distances")
     algorithm: Any = key(MISSING, "method", "the method", named=False)  # a folder begins with it
     tuned: str | None = key(
         None,
         "method",
-        "best.yaml of `fedclust tune`, or a folder that holds that of this method and setting",
+        "best.yaml of `fedclust tune`, or a folder with that of this method and setting",
         hashed=False,  # what it changes are other keys
     )
-    tracker: Any = key(MISSING, "beside", "where numbers go besides the job's own files")
+    tracker: Any = key(
+        MISSING, "beside", "a program that gets the numbers in addition to the job's own files"
+    )
     scale: Any = key(
         MISSING,
         "setting",
@@ -340,13 +346,13 @@ class RunConfig:
     objective: str | None = key(
         None,
         "beside",
-        "what a job returns to hydra/sweeper: the mean over seeds of the metric's last value; "
-        "null: the score of the task, or that on validation examples where there are any",
+        "metric that a job returns to hydra/sweeper: its last value, mean over seeds; null: the "
+        "headline metric of the task, on validation examples if there are any",
     )
     tags: dict[str, Any] = key(
         dict, "beside", "notes for trackers and the report, as in +tags.note=first"
     )
-    report: Any = key(None, "beside", "what the report compares with; set by experiments")
+    report: Any = key(None, "beside", "what the report shows and compares; set by experiments")
 
 
 # groups whose files set other keys, so that no key has their name

@@ -158,19 +158,19 @@ def _notes(spec: Spec, arms: Sequence[Arm], places: Sequence[Standing]) -> list[
     """Every term of the table, and what is missing."""
     where = " of its federation" if len(settings_of(arms)) > 1 else ""
     same = (
-        "In a seed all arms meet the same data, cohorts and initial models, so differences within "
-        "a seed are less noisy than differences of means."
+        "In a given seed, all arms use the same data, cohorts and initial models. So differences "
+        "within a seed are less noisy than differences of means."
     )
     if any(arm.outside for arm in arms):
-        same += " Arms marked (outside) met the same data alone."
+        same += " Arms marked (outside) share only the data."
     if other_data(arms):
         same = (
-            "Not all arms met the same data in a seed, so a difference may come from the data "
-            "rather than from the methods."
+            "Not all arms used the same data in a given seed, so a difference may be caused by the "
+            "data and not by the methods."
         )
     lines = [
         f"Difference: the arm minus the best arm{where}, mean over the seeds that both have. "
-        f"{same} 95 % interval: of the mean difference, by Student's t."
+        f"{same} 95 % interval: confidence interval of the mean difference, by Student's t."
     ]
     lines += limits_of_tests(arms)
     untold = [one for one in places if one.verdict == "untold"]
@@ -179,21 +179,20 @@ def _notes(spec: Spec, arms: Sequence[Arm], places: Sequence[Standing]) -> list[
             f", or a difference of less than {MARGIN} points" if in_percent(spec.metric) else ""
         )
         lines.append(
-            "p: how often the differences would be so far from zero if chance alone gave each its "
-            "sign (exact sign-flip test: all combinations of signs are counted). After Holm: "
-            "raised, because several arms are compared with the best one at once. No difference "
-            f"shown (bold): p of at least {ALPHA}{margin}; this is no proof that there is none. "
-            "The best arm is picked from these same seeds, which flatters its lead: if all arms "
-            "were equal, some arm would still be called worse in 10 % (10 arms) to 20 % (40 arms) "
-            "of such tables."
+            "p: the probability that the mean difference is at least this far from zero if the "
+            "sign of each difference is random (exact sign-flip test over all combinations of "
+            "signs). After Holm: corrected, because several arms are compared with the best one. "
+            f"No difference shown (bold): p of at least {ALPHA}{margin}; this does not prove that "
+            "there is none. The best arm is selected on these same seeds, which exaggerates its "
+            "lead: if all arms were equal, some arm would still be called worse in 10 % (10 arms) "
+            "to 20 % (40 arms) of such tables."
         )
     if untold:
         lines.append(silence(untold))
     if not in_panels(arms):
         lines.append(
-            "Mean ranks, a critical-difference diagram and performance profiles compare methods "
-            f"over several federations, the diagram over at least {LEAST_FEDERATIONS}; here there "
-            "is one."
+            "Mean ranks, a critical-difference diagram and performance profiles need several "
+            f"federations, the diagram at least {LEAST_FEDERATIONS}; this report has one."
         )
     return lines
 

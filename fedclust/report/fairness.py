@@ -73,7 +73,7 @@ _MEASURES: dict[str, tuple[str, str, Callable[[Served, Served | None], float]]] 
     ),
     "worst tenth": (
         "worst tenth (%)",
-        "mean accuracy of the tenth of the clients that has the lowest",
+        "mean accuracy of the tenth of the clients with the lowest accuracy",
         lambda own, _: own.factor * fairness.worst_decile(own.accuracy),
     ),
     "worst group": (
@@ -83,8 +83,8 @@ _MEASURES: dict[str, tuple[str, str, Callable[[Served, Served | None], float]]] 
     ),
     "hurt": (
         f"hurt against {_ALONE} (%)",
-        f"clients more than {100 * fairness.MARGIN:g} points below what they reach alone "
-        f"({_ALONE}) in the same seed, in percent of all",
+        f"percentage of clients that are more than {100 * fairness.MARGIN:g} points below their "
+        f"accuracy when training alone ({_ALONE}) in the same seed",
         _hurt,
     ),
 }

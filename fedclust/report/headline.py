@@ -139,7 +139,9 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
     unit = " (%)" if scale == 100.0 else ""
     notes = _notes(spec, arms, [one for one in records if one["metric"] == spec.metric])
     if found:
-        notes.append(f"{', '.join(found.values())}: of clusters and true groups at the end.")
+        notes.append(
+            f"{', '.join(found.values())}: agreement of clusters and true groups at the end."
+        )
     guess_notes = below(spec, arms)
     rules = rule([place for one in standings.values() for place in one.values()], spec.metric)
     return Table(

@@ -76,15 +76,15 @@ def limits_of_tests(arms: Sequence[Arm]) -> list[str]:
     lines = []
     if fixed:
         lines.append(
-            f"Every seed is tested on the same examples{among(fixed)}: intervals and p values are "
-            "over training only, and cannot speak of new data."
+            f"All seeds use the same test examples{among(fixed)}. Intervals and p values describe "
+            "the randomness of training only, and not what to expect on new data."
         )
     if drawn:
         lines.append(
-            f"Every seed splits the same rows anew{among(drawn)}, so that seeds err together: "
-            "intervals are widened by √(1 + seeds · test / training examples), as for new data, p "
-            "is that of such an interval (Nadeau and Bengio 2003) where that is the larger one, "
-            "and verdicts and bold follow these."
+            f"Every seed splits the same rows anew{among(drawn)}, so seeds are not independent. "
+            "For new data, intervals are widened by √(1 + seeds · test / training examples). p is "
+            "that of such an interval (Nadeau and Bengio 2003) if it is larger. Verdicts and bold "
+            "type are based on these."
         )
     return lines
 

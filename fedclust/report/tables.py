@@ -189,12 +189,14 @@ def cost_table(arms: Sequence[Arm]) -> Table | None:
         Column("the server reads", _server_reads, lambda told: told or "–", "the server reads"),
     ]
     notes = (
-        "Sent: 4 bytes per parameter. Numbers up: single ones that clients send beside models, "
-        "such as losses or the cluster they chose. Passes: (model, client) pairs whose loss "
-        "(forward) or gradient (backward) is computed apart from local training and testing.",
-        "Seconds: of one seed, its own and its share of what was computed together.",
-        "The server reads: what it must see of participants' models. Sums, of all or of every "
-        "cluster, are what secure aggregation gives it; of clusters it knows who is in which.",
+        "Sent: 4 bytes per parameter. Numbers up: single numbers that clients send in addition to "
+        "models, such as losses or the cluster that they chose. Passes: (model, client) pairs "
+        "whose loss (forward) or gradient (backward) is computed in addition to local training and "
+        "testing.",
+        "Seconds: for one seed, with its share of what was computed for several seeds together.",
+        "The server reads: what the server must see of participants' models. Sums over all "
+        "participants or over each cluster are possible with secure aggregation; with sums by "
+        "cluster, the server knows which client is in which cluster.",
     )
     return tabulate("cost", "Cost of a whole run, mean over seeds", columns, arms, notes=notes)
 
@@ -316,13 +318,14 @@ def claims_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     ]
     checked = spec.reference.check(spec.claims, arms) if spec.reference else []
     note = (
-        "Stated on means over seeds; the last column counts the seeds in which the claim holds "
-        "alone. Of one seed, or where fewer than four fifths agree, there is no verdict."
+        "Claims are checked on means over seeds. The last column counts the seeds in which the "
+        "claim also holds by itself. There is no verdict for a single seed, or if fewer than four "
+        "fifths of the seeds agree."
     )
     if any(not arm.comparable for arm in arms):
         note += (
-            " Runs of another size tell whether an order holds there, and nothing about a value; "
-            "runs of other data or with another protocol tell nothing."
+            " Runs of another size can only show whether an order holds at that size, but nothing "
+            "about a value. Runs on other data or with another protocol show nothing."
         )
     return tabulate("claims", "Claims", columns, checked, notes=[note])
 

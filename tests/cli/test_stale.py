@@ -121,5 +121,5 @@ def test_a_report_of_other_data_does_not_call_them_the_same(
     assert "was computed with other data" in done.err  # type: ignore[attr-defined]
     assert "the jobs met different data (the examples): fedavg \\| ifca;" in table.read_text()
     notes = table.with_name("comparison.md").read_text()
-    assert "Not all arms met the same data in a seed" in notes
-    assert "all arms meet the same data" not in notes
+    assert "Not all arms used the same data in a given seed" in notes
+    assert "all arms use the same data" not in notes

@@ -312,4 +312,4 @@ def test_jobs_that_met_other_data_are_told(tmp_path: Path, plain: Plain, digest:
     )
     assert told == ([line] if digest == "2" else [])
     notes = " ".join(note for table in report.tables for note in table.notes)
-    assert ("all arms meet the same data" in notes) == (digest == "1")
+    assert ("all arms use the same data" in notes) == (digest == "1")

@@ -90,7 +90,7 @@ def test_a_report_says_what_its_intervals_are_over(tmp_path: Path) -> None:
     edited(tmp_path, lambda one, _: one.pop("used"))  # as an earlier version wrote
     assert redrawn(again(tmp_path)) == {"": 60 / 240}
     fixed = edited(tmp_path, lambda one, first: one.update(tested=first["tested"]))
-    assert "over training only, and cannot speak of new data" in told(fixed)
+    assert "randomness of training only, and not what to expect on new data" in told(fixed)
     assert redrawn(fixed) == {"": inf}
     for job in (one for arm in fixed for one in arm.jobs):  # of one seed nothing is told
         job.federation["seeds"] = {"0": job.federation["seeds"]["0"]}

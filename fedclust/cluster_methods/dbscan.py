@@ -49,7 +49,7 @@ class Dbscan(Ranged):
             "at least 2 with cluster_method=dbscan, or give cluster_method.eps",
         )
 
-    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
+    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
         """Labels [C] from distances [C, C]."""
         matrix = as_matrix(distance)
         eps = knee(matrix) if self.eps == "knee" else self.eps

@@ -32,7 +32,7 @@ class Hdbscan(Ranged):
 
     num_clusters: ClassVar[None] = None
 
-    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
+    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
         """Raises `ConfigError` if there are fewer clients than `min_samples`."""
         matrix = as_matrix(distance)
         name = "min_cluster_size" if self.min_samples is None else "min_samples"

@@ -32,7 +32,7 @@ class Optics(Ranged):
 
     num_clusters: ClassVar[None] = None
 
-    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
+    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
         """Raises `ConfigError` if there are fewer clients than `min_samples`."""
         matrix = as_matrix(distance)
         allowed = f"at most the {len(matrix)} clients to cluster"

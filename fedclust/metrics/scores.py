@@ -181,7 +181,6 @@ _FLAGS: tuple[Targets, ...] = ("classes", "flags")
 _NUMBERS: tuple[Targets, ...] = ("numbers",)
 _REST = "of more than two classes the mean of each against the rest"
 
-_OCCUR = "the classes, or labels, that occur"
 _SUMMED = "of more than two classes summed over them"
 
 

@@ -49,7 +49,7 @@ class Extreme(Statement):
             claimed, ", ".join(said), lambda v: bool(v[0][0] > max(o[0] for o in v[1:])), scores
         )
 
-    def missing(self, arms: Sequence[Arm], rounds: Rounds) -> str:  # noqa: ARG002
+    def missing(self, arms: Sequence[Arm], rounds: Rounds) -> str:
         """What the runs lack to tell; "" for nothing."""
         return "" if all(arm.finished for arm in arms) else NOT_OVER
 
@@ -74,7 +74,7 @@ class BestAtEnd(Extreme):
     kind: ClassVar[str] = "best_at_end"
     words: ClassVar[str] = "ends better than the others"
 
-    def score(self, rounds: Rounds, values: Values) -> Values:  # noqa: ARG002
+    def score(self, rounds: Rounds, values: Values) -> Values:
         last: Values = self.sign * values[-1]
         return last
 
@@ -100,7 +100,7 @@ class BestEarly(Extreme):
     words: ClassVar[str] = "is better than the others at first"
     round: int
 
-    def missing(self, arms: Sequence[Arm], rounds: Rounds) -> str:  # noqa: ARG002
+    def missing(self, arms: Sequence[Arm], rounds: Rounds) -> str:
         if rounds[0] >= self.round:
             return f"not evaluated up to round {self.round}"
         return "" if rounds[-1] + 1 >= self.round else f"not run to round {self.round}"
@@ -117,7 +117,7 @@ class Steadiest(Extreme):
     kind: ClassVar[str] = "steadiest"
     words: ClassVar[str] = "changes less from round to round than the others"
 
-    def score(self, rounds: Rounds, values: Values) -> Values:  # noqa: ARG002
+    def score(self, rounds: Rounds, values: Values) -> Values:
         change: Values = -np.abs(np.diff(values, axis=0)).mean(axis=0)
         return change
 

@@ -124,12 +124,7 @@ class ClassSubsets(Ranged):
         test = self._cut(y_test, len(y_train), proportional, stream.fold(2), None)
         return train, test, torch.arange(self.num_clients) // (self.num_clients // self.clusters)
 
-    def divided(
-        self,
-        owns: npt.NDArray[np.float64],
-        supply: Rows,
-        stream: Stream,  # noqa: ARG002 - for subclasses that draw
-    ) -> Rows:
+    def divided(self, owns: npt.NDArray[np.float64], supply: Rows, stream: Stream) -> Rows:
         """Training examples of every class for every cluster, [G, Y].
 
         Args:

@@ -79,7 +79,7 @@ class ClassTransform(Ranged):
         """Train split, test split and group [M]."""
         return dealt(self.base, len(self.bank), self.assignment, dataset, stream)
 
-    def concepts(self, dataset: Dataset) -> int:  # noqa: ARG002
+    def concepts(self, dataset: Dataset) -> int:
         """How many entries the bank has."""
         return len(self.bank)
 

@@ -36,7 +36,7 @@ class FromFile(Ranged):
         """The pool of `base`."""
         return replace(self.base.pool(dataset), in_order=False)
 
-    def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:  # noqa: ARG002
+    def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
         """Train split, test split and group [M], -1 where the table has no group.
 
         Raises:

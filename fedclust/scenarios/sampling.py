@@ -78,7 +78,7 @@ class Sampling(Ranged):
             return rnd.staying(in_turn[:size]).sort().values
         return rnd.sample(size, among) if size < len(among) else rnd.staying(among)
 
-    def remark(self, rounds: int) -> str:  # noqa: ARG002
+    def remark(self, rounds: int) -> str:
         return ""
 
     def play(self, fed: Federation, seed: int, change: Change) -> Iterator[Round]:

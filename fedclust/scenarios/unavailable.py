@@ -46,7 +46,7 @@ class Unavailable(Sampling):
         """Rounds without end, each with drop-outs and stragglers of its own."""
         return self.play(fed, seed, self._disturb)
 
-    def _disturb(self, rnd: Round, seen: Tensor) -> Round:  # noqa: ARG002
+    def _disturb(self, rnd: Round, seen: Tensor) -> Round:
         clients = torch.arange(rnd.fed.num_clients, device=rnd.present.device)
         late, part = uniform(rnd.stream("straggler").keys(clients), 2).unbind(1)
         dropped = uniform(rnd.stream("dropout").keys(clients), 1).squeeze(1) < self.dropout

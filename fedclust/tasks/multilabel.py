@@ -112,7 +112,7 @@ class Multilabel(Task):
         """The label's number behind the name."""
         return [f"{part}_{t}" for part in ("tp", "fp", "fn") for t in range(targets)]
 
-    def scores(self, sums: Tensor, count: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
+    def scores(self, sums: Tensor, count: Tensor) -> dict[str, Tensor]:
         """The mean F1 score of the labels that somebody has or is predicted to have."""
         tp, fp, fn = sums.chunk(3, -1)
         return {"macro_f1": (2 * tp / (2 * tp + fp + fn)).nanmean(-1)}

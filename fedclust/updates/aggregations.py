@@ -32,7 +32,7 @@ class Robust(Ranged):
     def check(self, cohort: int) -> None:
         pass
 
-    def is_short(self, count: int) -> bool:  # noqa: ARG002
+    def is_short(self, count: int) -> bool:
         return False
 
     @staticmethod
@@ -45,7 +45,7 @@ class Robust(Ranged):
 class Mean(Robust):
     """No rule: None leaves the plain mean of `fedclust.helpers.ops.mean_of`."""
 
-    def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:  # noqa: ARG002
+    def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:
         return None
 
 
@@ -59,7 +59,7 @@ class Median(Robust):
     def counts_alike(arguments: Mapping[str, Any]) -> str:  # noqa: ARG004
         return "aggregation=median counts every participant alike"
 
-    def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:  # noqa: ARG002
+    def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:
         return median(updates)
 
 

@@ -32,18 +32,13 @@ class NoAttack(Ranged):
 
     forges: ClassVar[bool] = False
 
-    def hostile(self, fed: Federation, seed: int) -> Tensor:  # noqa: ARG002
+    def hostile(self, fed: Federation, seed: int) -> Tensor:
         return torch.zeros_like(fed.group, dtype=torch.bool)
 
-    def targets(self, pool: Pool) -> Tensor | None:  # noqa: ARG002
+    def targets(self, pool: Pool) -> Tensor | None:
         return None
 
-    def updates(
-        self,
-        honest: Tensor,  # noqa: ARG002
-        own: Tensor,
-        draws: Sequence[np.random.Generator],  # noqa: ARG002
-    ) -> Tensor:
+    def updates(self, honest: Tensor, own: Tensor, draws: Sequence[np.random.Generator]) -> Tensor:
         return own
 
 
@@ -110,12 +105,7 @@ class SignFlip(_Some):
 
     scale: Positive = 1.0
 
-    def updates(
-        self,
-        honest: Tensor,  # noqa: ARG002
-        own: Tensor,
-        draws: Sequence[np.random.Generator],  # noqa: ARG002
-    ) -> Tensor:
+    def updates(self, honest: Tensor, own: Tensor, draws: Sequence[np.random.Generator]) -> Tensor:
         return -self.scale * own
 
 
@@ -158,12 +148,7 @@ class ALIE(_Some):
         )
         return f"{where} are mostly hostile" if self.z is None else ""
 
-    def updates(
-        self,
-        honest: Tensor,
-        own: Tensor,
-        draws: Sequence[np.random.Generator],  # noqa: ARG002
-    ) -> Tensor:
+    def updates(self, honest: Tensor, own: Tensor, draws: Sequence[np.random.Generator]) -> Tensor:
         z = hidden(len(honest) + len(own), len(own)) if self.z is None else self.z
         return (honest.mean(0) - z * _deviation(honest)).expand_as(own)
 
@@ -180,12 +165,7 @@ class IPM(_Some):
 
     epsilon: Positive = 1.0
 
-    def updates(
-        self,
-        honest: Tensor,
-        own: Tensor,
-        draws: Sequence[np.random.Generator],  # noqa: ARG002
-    ) -> Tensor:
+    def updates(self, honest: Tensor, own: Tensor, draws: Sequence[np.random.Generator]) -> Tensor:
         return (-self.epsilon * honest.mean(0)).expand_as(own)
 
 
@@ -201,12 +181,7 @@ class MinMax(_Some):
 
     direction: Direction = "std"
 
-    def updates(
-        self,
-        honest: Tensor,
-        own: Tensor,
-        draws: Sequence[np.random.Generator],  # noqa: ARG002
-    ) -> Tensor:
+    def updates(self, honest: Tensor, own: Tensor, draws: Sequence[np.random.Generator]) -> Tensor:
         mean = honest.mean(0)
         p = {
             "std": -_deviation(honest),

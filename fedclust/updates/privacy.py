@@ -66,27 +66,17 @@ class NoPrivacy(Ranged):
     """Nothing is clipped or noised."""
 
     def assigned(
-        self,
-        label: Tensor,
-        num_models: int,  # noqa: ARG002
-        ids: Tensor,  # noqa: ARG002
-        rnd: Round,  # noqa: ARG002
-        expected: float,  # noqa: ARG002
+        self, label: Tensor, num_models: int, ids: Tensor, rnd: Round, expected: float
     ) -> Tensor:
         return label
 
     def noised(
-        self,
-        updates: Tensor,
-        label: Tensor,
-        num_models: int,
-        expected: float,
-        draw: Generator,  # noqa: ARG002
+        self, updates: Tensor, label: Tensor, num_models: int, expected: float, draw: Generator
     ) -> Tensor:
         total = updates.new_zeros(num_models, updates.shape[1])
         return total.index_add(0, label, updates) / expected
 
-    def epsilon(self, rounds: Mapping[tuple[float, int], int]) -> float:  # noqa: ARG002
+    def epsilon(self, rounds: Mapping[tuple[float, int], int]) -> float:
         return inf
 
 

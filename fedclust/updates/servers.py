@@ -33,7 +33,7 @@ class Mean(Ranged):
         """Nothing."""
         return ()
 
-    def __call__(self, models: Tensor, means: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def __call__(self, models: Tensor, means: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         return means, memory
 
 

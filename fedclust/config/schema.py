@@ -277,7 +277,7 @@ class RunConfig:
     weights: str | None = key(
         None,
         "setting",
-        \"file with initial weights, a state dict of PyTorch or safetensors; null: random weights\",
+        "file with initial weights, a state dict of PyTorch or safetensors; null: random weights",
         unhashed=None,
     )
     lora: Any = key(

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fedclust.engines.located import at_rows
 from fedclust.helpers.meter import meter
 
 _LOG = logging.getLogger(__name__)
@@ -53,7 +54,8 @@ def each_chunk(size: Tensor, max_rows: int, work: Callable[[Tensor], None]) -> N
 def _fits(work: Callable[[Tensor], None], rows: Tensor) -> bool:
     """Whether `work(rows)` was done; a single row that does not fit raises."""
     try:
-        work(rows)
+        with at_rows(rows):
+            work(rows)
     except torch.OutOfMemoryError:
         if len(rows) == 1:
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from fedclust.core.calls import (
     AlignCall,
     Alignment,
+    Call,
     GradCall,
     GradSumCall,
     LocalResult,
@@ -27,11 +29,14 @@ from fedclust.core.front import Train, mean_by_rows
 from fedclust.core.server import Server
 from fedclust.core.types import Evaluation, Predictions, Round, Served, Split
 from fedclust.core.verbs import Engine
+from fedclust.engines.located import named
 from fedclust.engines.recalibrated import recalibrated
 from fedclust.helpers.errors import DivergedError
 from fedclust.helpers.ops import mean_of
 from fedclust.helpers.rng import Stream, permutations
 from fedclust.models.params import Layout
+
+R = TypeVar("R")
 
 _OUTPUTS = 1 << 22  # numbers of predictions that are there at once, padded
 
@@ -161,7 +166,8 @@ class SeedClients:
         Raises:
             DivergedError: naming the first client whose loss is not finite.
         """
-        result = self.engine.answer(self._call(asked))
+        with named("", asked.ids, self.rnd):
+            result = self.engine.answer(self._call(asked))
         if result.step_loss is not None:  # as wide as the longest client of all that it met
             most = int(result.steps.max()) if len(asked.ids) else 0
             result = replace(result, step_loss=result.step_loss[:, :most])
@@ -178,7 +184,8 @@ class SeedClients:
             return mean_by_rows(self, asked)
         models, label, weight = asked.models, asked.label, asked.weight
         slots, work = asked.work.slots, replace(asked.work, each_step=False)
-        sums = self.engine.answer(SumCall(self._call(replace(asked, work=work)), weight))
+        with named("", asked.ids, self.rnd):
+            sums = self.engine.answer(SumCall(self._call(replace(asked, work=work)), weight))
         _check_finite(sums.loss, "training", asked.ids, self.rnd)
         moved = None
         if sums.slots is not None:
@@ -206,7 +213,8 @@ class SeedClients:
         """
         self.passes.forward += len(ids)
         shards = shards_of(self.rnd.fed.train, ids, self.rnd, "recalibrate")
-        return recalibrated(self.engine, models, label, shards)
+        with named("statistics", ids, self.rnd):
+            return recalibrated(self.engine, models, label, shards)
 
     def loss(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
         """Mean training loss of every model for every client, [C, K] nats per example."""
@@ -215,7 +223,7 @@ class SeedClients:
         kept = None if batch_size is not None else self.losses.of(models, data, ids)
         if kept is not None:
             return kept
-        table = self.engine.answer(LossCall(models, self._read(ids, "loss", batch_size)))
+        table = self._answered(LossCall(models, self._read(ids, "loss", batch_size)), ids)
         if batch_size is None:
             self.losses.keep(models, data, ids, table)
         return table
@@ -225,14 +233,14 @@ class SeedClients:
         self.passes.forward += len(ids)
         shards = self._read(ids, "loss", batch_size)
         own = torch.arange(len(ids), device=ids.device)
-        total = self.engine.answer(TestCall(models, own, shards)).loss_sum
+        total = self._answered(TestCall(models, own, shards), ids).loss_sum
         return (total / shards.count.clamp(min=1)).to(models.dtype)
 
     def example_losses(self, models: Tensor, ids: Tensor, passes: int | None = None) -> Tensor:
         """Loss of every model on every training example, [C, n, K] nats, 0 past the count."""
         self.passes.forward += (len(models) if passes is None else passes) * len(ids)
         shards = self._read(ids, "loss", None)
-        return self.engine.answer(LossCall(models, shards, per_example=True))
+        return self._answered(LossCall(models, shards, per_example=True), ids)
 
     def grad(
         self,
@@ -248,7 +256,8 @@ class SeedClients:
         """
         self.passes.backward += len(ids)
         models, label = _rows(models, label, start)
-        return self.engine.answer(GradCall(models, label, self._read(ids, "grad", batch_size)))
+        call = GradCall(models, label, self._read(ids, "grad", batch_size))
+        return self._answered(call, ids)
 
     def grad_sum(
         self,
@@ -261,7 +270,7 @@ class SeedClients:
         """Sum of the gradients of every model's clients, [K, P]."""
         self.passes.backward += len(ids)
         call = GradCall(models, label, self._read(ids, "grad", batch_size))
-        return self.engine.answer(GradSumCall(call, weight)).total.to(models.dtype)
+        return self._answered(GradSumCall(call, weight), ids).total.to(models.dtype)
 
     def align(
         self,
@@ -276,7 +285,12 @@ class SeedClients:
         # of all clients, as the methods say: that a `margin` leaves some out is our own saving
         self.passes.backward += int(directions.any(1).sum()) * len(ids)
         shards = self._read(ids, "grad", batch_size)
-        return self.engine.answer(AlignCall(models, directions, shards, margin))
+        return self._answered(AlignCall(models, directions, shards, margin), ids)
+
+    def _answered(self, call: Call[R], ids: Tensor) -> R:
+        """What an engine answers; where it fails, the error names the clients."""
+        with named(call.doing, ids, self.rnd):
+            return self.engine.answer(call)
 
     def _read(self, ids: Tensor, purpose: str, batch_size: int | None) -> Shards:
         """All training data of the clients, or a batch that does not depend on the purpose."""
@@ -300,7 +314,7 @@ class SeedClients:
         shards = shards_of(fed.test, ids, self.rnd, "evaluate")
         weight = None if served.weight is None else served.weight[ids]
         models, label = _of_each(served, ids)
-        result = self.engine.answer(TestCall(models, label, shards, weight))
+        result = self._answered(TestCall(models, label, shards, weight), ids)
         if must_be_finite:
             _check_finite(result.loss_sum, "test", ids, self.rnd)
         blank = torch.zeros(fed.num_clients, dtype=torch.int64, device=ids.device)
@@ -324,7 +338,7 @@ class SeedClients:
             weight = None if served.weight is None else served.weight[some]
             models, label = _of_each(served, some)
             call = PredictCall(models, label, shards, weight)
-            outputs = self.engine.answer(call)[:, : shards.index.shape[1]]
+            outputs = self._answered(call, some)[:, : shards.index.shape[1]]
             position = torch.arange(shards.index.shape[1], device=some.device)
             inside = position < shards.count.unsqueeze(1)
             said = task.in_unit(task.predict(outputs[inside].double()))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
@@ -20,6 +20,7 @@ from greenlet import getcurrent, greenlet
 
 from fedclust.core.calls import Call, split
 from fedclust.engines.base import InFront
+from fedclust.engines.located import Place, place_of, put
 from fedclust.helpers.meter import meter
 
 T = TypeVar("T")
@@ -87,7 +88,11 @@ class Lockstep(InFront):
                         del tasks[key]
                     else:
                         asked[key] = said
-                _answer([call for calls in asked.values() for call in calls], self._compute)
+                try:
+                    _answer([one for calls in asked.values() for one in calls], self._compute)
+                except Exception as error:
+                    _tell(error, asked, tasks)
+                    raise
                 for key, calls in asked.items():
                     seconds[key] += sum(call.seconds for call in calls)
         finally:
@@ -107,13 +112,55 @@ class Lockstep(InFront):
             calls = [one.call for one in alike]
             rows = [len(call.shards) for call in calls]
             meter.begin(calls[0].doing, sum(rows))
-            whole = self._engine.answer(calls[0].merge(calls))
+            try:
+                whole = self._engine.answer(calls[0].merge(calls))
+            except Exception as error:
+                error.__dict__["failed"] = _Failed.of(error, alike)
+                raise
             meter.end()
             for one, result in zip(alike, split(whole, calls), strict=True):
                 one.result = result
             share = (time.perf_counter() - began) / max(1, sum(rows))
             for one, count in zip(alike, rows, strict=True):
                 one.seconds = share * count
+
+
+@dataclass
+class _Failed:
+    """Whose calls an error of the engine was in.
+
+    Attributes:
+        places: of every such call where it was, with rows of its own; None where nobody knows.
+    """
+
+    places: list[tuple[_Asked, Place | None]]
+
+    @classmethod
+    def of(cls, error: Exception, alike: list[_Asked]) -> _Failed:
+        """By the rows of the call that those of `alike` were merged into."""
+        whole, first, places = place_of(error), 0, list[tuple[_Asked, Place | None]]()
+        for one in alike:
+            count = len(one.call.shards)
+            if whole is None:
+                places.append((one, None))
+            elif mine := [row - first for row in whole.rows if 0 <= row - first < count]:
+                places.append((one, replace(whole, rows=tuple(mine))))
+            first += count
+        return cls(places)
+
+
+def _tell(error: Exception, asked: Mapping[Any, list[_Asked]], tasks: Mapping[Any, Any]) -> None:
+    """Raise an error of the engine also where the pieces of work wait for their calls that it was
+    in, so that they can say whose it is.
+    """
+    failed = getattr(error, "failed", None)
+    for one, place in failed.places if isinstance(failed, _Failed) else ():
+        for key in [key for key, calls in asked.items() if any(one is call for call in calls)]:
+            if not tasks[key].dead:
+                put(error, place)
+                tasks[key].throw(error)
+    if getcurrent().parent is None:  # it holds calls, with their tensors
+        error.__dict__.pop("failed", None)
 
 
 def _answer(calls: list[_Asked], compute: Callable[[list[_Asked]], None]) -> None:

@@ -25,6 +25,7 @@ from fedclust.core.calls import (
 from fedclust.core.pool import Pool
 from fedclust.engines.adopted import adopted
 from fedclust.engines.base import Computing, by_rows
+from fedclust.engines.located import at_rows
 from fedclust.engines.schedule import Schedule, schedule
 from fedclust.helpers.meter import meter
 from fedclust.helpers.rng import fold
@@ -67,7 +68,8 @@ class LoopEngine(Computing[Runnable]):
             if plan.steps[row] > 0:
                 slots = None if kept is None else kept[row]
                 pull = params[row].clone() if call.anchor is None else call.anchor[row]
-                losses = self._train_row(params[row], slots, pull, row, call, plan)
+                with at_rows((row,)):
+                    losses = self._train_row(params[row], slots, pull, row, call, plan)
                 loss[row] = sum(losses) / plan.steps[row]
                 first_loss[row] = (losses * first_epoch[row, : len(losses)]).sum()
                 each[row, : len(losses)] = losses
@@ -114,7 +116,9 @@ class LoopEngine(Computing[Runnable]):
         examples = shards.index[row, position]  # [S, B]
         sizes = plan.size[row, : int(plan.steps[row])].tolist()
         losses = params.new_zeros(len(sizes))
+        meter.steps = len(sizes)
         for step, size in enumerate(sizes):
+            meter.step = step
             index = examples[step, :size]
             masks = model.masks(key, step, size)
             x = self.pool.training_inputs(index.unsqueeze(0), key, step).squeeze(0)

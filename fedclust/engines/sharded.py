@@ -14,6 +14,7 @@ from torch import Tensor
 from fedclust.core.calls import Call, GradSumCall, SumCall, on_rows, tensors_of
 from fedclust.core.verbs import Engine
 from fedclust.engines.base import InFront
+from fedclust.engines.located import at_rows
 from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.distributed import Ranks
 
@@ -55,7 +56,9 @@ class Sharded(InFront):
         if self.exact and (by_rows := _IN_ORDER.get(type(call))):
             return cast(R, by_rows(self, call))
         rows = deal(call.work, self._ranks.size)
-        part = self._engine.answer(call.take(rows[self._ranks.rank]))
+        mine = rows[self._ranks.rank]
+        with at_rows(mine):
+            part = self._engine.answer(call.take(mine))
         self._ranks.meet(type(call).__name__, fingerprint(*tensors_of(call)))
         return on_rows(partial(self._join, rows=rows), part, self._add)
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedclust.core.calls import GradSumCall, GradSums, SumCall, Sums
 from fedclust.core.verbs import Engine
 from fedclust.engines.fused.native import adding
+from fedclust.engines.located import at_rows
 from fedclust.helpers.ops import add_to_clusters, check_labels, check_weights, on_host
 
 # parameters of a block: many chunks of a CPU, and enough rows to fill a GPU
@@ -43,7 +44,8 @@ def by_blocks(engine: Engine, call: SumCall) -> Sums:
     for some in _blocks_of(engine, call.models, rows):
         part = slice(first, first + len(some))
         first = part.stop
-        local = engine.answer(train if len(some) == rows else train.take(some))
+        with at_rows(some):
+            local = engine.answer(train if len(some) == rows else train.take(some))
         own = None if weight is None else weight[part]
         _add(sums.params, local.params, label[part], own)
         if sums.slots is not None:

@@ -32,6 +32,7 @@ from fedclust.engines.adopted import adopted
 from fedclust.engines.base import Computing, by_rows
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.schedule import schedule
+from fedclust.helpers.meter import meter
 from fedclust.models.foreign import Runnable
 from fedclust.models.params import flatten, unflatten
 
@@ -121,7 +122,10 @@ class VmapEngine(Computing[Runnable]):
         proximal: float | Tensor = solver.proximal
         decay: float | Tensor = solver.weight_decay
         running = plan.steps > torch.arange(plan.position.shape[1], device=flat.device).unsqueeze(1)
-        for step, active in enumerate(running.sum(1).tolist()):
+        actives = running.sum(1).tolist()
+        meter.steps = len(actives)
+        for step, active in enumerate(actives):
+            meter.step = step
             if call.rates is not None:
                 rates = call.rates.take(slice(active))
                 lr, proximal, decay = rates.lr, rates.proximal, rates.weight_decay

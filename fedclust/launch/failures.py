@@ -180,7 +180,8 @@ def in_a_line(error: Exception, folder: Path | None) -> str:
         error: the exception.
         folder: the user's files.
     """
-    line = " ".join(f"{type(error).__name__}: {error}".split())
+    notes: list[str] = getattr(error, "__notes__", [])  # whose work it was in
+    line = " ".join(f"{': '.join([*notes, type(error).__name__])}: {error}".split())
     own = _own(traceback.extract_tb(error.__traceback__), folder)
     return f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}: {line}" if own else line
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedclust.core.pool import Pool
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.fused.network import Network
+from fedclust.engines.located import at_rows
 
 _BLOCK_CPU = 64 << 20  # bytes of the widest activation of one block
 _BLOCK_CUDA = 1 << 30
@@ -65,7 +66,8 @@ class RowPlan:
         for part in buckets(width[among], waste):
             bucket = among[part]
             each = self._max_rows or self._auto_rows(len(bucket), floats(int(width[bucket[0]])))
-            each_chunk(size[bucket], 1 if alone else each, partial(_among, work, bucket))
+            with at_rows(bucket):
+                each_chunk(size[bucket], 1 if alone else each, partial(_among, work, bucket))
 
     def floats(self, copies: int, width: int) -> int:
         """Numbers of a row with `copies` sets of parameters and batches of `width` examples."""

@@ -2,8 +2,9 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,15 @@ import torch
 from configs import composed
 from hydra.utils import instantiate
 
+from fedclust.config.objects import parts
 from fedclust.core.federation import build, digest
 from fedclust.core.types import Dataset
 from fedclust.core.verbs import Partition
 from fedclust.datasets.synthetic import Synthetic
 from fedclust.helpers.errors import UserError
+from fedclust.helpers.ranges import hints_of
 from fedclust.partitions.class_subsets import ClassSubsets
-from fedclust.partitions.consecutive import Consecutive
-from fedclust.partitions.dirichlet import DirichletLabels
-from fedclust.partitions.ditto import Ditto
-from fedclust.partitions.femnist10 import Femnist10
 from fedclust.partitions.iid import IID
-from fedclust.partitions.majority_class import MajorityClass
 from fedclust.partitions.power_law import PowerLaw
 from fedclust.partitions.rotated import Rotated
 
@@ -141,22 +139,16 @@ def test_a_dataset_without_a_test_set_points_to_natural(name: str) -> None:
         build(synthetic, made(name), 0)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        Rotated,
-        Femnist10,
-        PowerLaw,
-        Ditto,
-        ClassSubsets,
-        IID,
-        DirichletLabels,
-        MajorityClass,
-        Consecutive,
-    ],
-)
+NEEDED = {"num_rotations": 4, "subsets": "random"}
+KINDS = [
+    getattr(import_module(m), n) for m, _, n in (a.rpartition(".") for a in parts("partition"))
+]
+
+
+@pytest.mark.parametrize("kind", [one for one in KINDS if "num_clients" in hints_of(one)])
 @pytest.mark.parametrize("num_clients", [0, -4, 2.5, "many"])
 def test_num_clients_is_a_positive_whole_number(kind: type, num_clients: object) -> None:
-    needed = {Rotated: {"num_rotations": 4}, ClassSubsets: {"subsets": "random"}}.get(kind, {})
+    missing = {one.name for one in fields(kind) if one.default is MISSING}
+    needed = {name: value for name, value in NEEDED.items() if name in missing}
     with pytest.raises(UserError, match=rf"\.num_clients={num_clients} is not allowed: an int"):
         kind(num_clients=num_clients, **needed)

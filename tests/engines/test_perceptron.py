@@ -16,7 +16,7 @@ from fedclust.core.calls import LocalResult, Shards, TrainCall
 from fedclust.core.types import Pool
 from fedclust.engines import make_engine
 from fedclust.engines.fused import FusedEngine
-from fedclust.engines.fused.native import perceptron, softmax
+from fedclust.engines.fused.native import dense, perceptron, softmax
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.span import pays
 from fedclust.models.initial import named_init
@@ -218,7 +218,7 @@ def test_many_examples(solver: str, where: str) -> None:
 
 
 def taken(stack: Stack) -> list[tuple[int, bool]]:
-    return list(perceptron._layers(Network.of(stack.model())))
+    return list(dense.dense_layers(Network.of(stack.model())))
 
 
 def test_only_perceptrons_are_taken() -> None:

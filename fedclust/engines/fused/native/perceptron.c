@@ -25,8 +25,7 @@
 
    rounds: the factors of every product are rounded to bfloat16, as on a GPU; the products are float32 ones. */
 
-#include "moments.h"
-#include "rows.h"
+#include "dense.h"
 
 /* Rows and vectors of a tile: its sums must fit the registers. */
 #ifdef __AVX512F__
@@ -36,24 +35,6 @@
 #define TALL 6
 #define WIDE 2
 #endif
-
-typedef struct {
-  int64_t inputs, outputs, relu; /* relu: whether one follows */
-  float *weight, *slot, *square; /* [R, o, i]; the last two may be NULL */
-  const float *anchor;           /* [R, o, i] or NULL */
-  float *bias, *bias_slot, *bias_square; /* [R, o] or NULL */
-  const float *bias_anchor;      /* [R, o] or NULL */
-  float decay, bias_decay;
-} Layer;
-
-typedef struct {
-  Rows of;
-  int64_t layers, rounds;
-  int64_t own_anchor; /* whether the anchor is not the start */
-  const Layer *layer; /* [layers] */
-  float lr, momentum, pull;
-  Law law;
-} Job;
 
 /* Outputs whose weights are finished at once, and vectors of examples that are turned over at once. */
 #define FINISHED (4 * TALL)
@@ -602,27 +583,7 @@ static int row(const Job *j, int64_t r, Room *room) {
   return !spanned || end_span(j, room, &f, r, n);
 }
 
-/* Trains the rows [0, R), those with most steps first, in `threads` threads; returns 0, or 1 where there was no
-   memory. */
-int train(const Job *j, int threads) {
-  const Most most = most_of(j);
-  const size_t bytes = (size_t)lay_out(j, NULL, NULL, most) * sizeof(vec);
-  int failed = 0;
-  (void)threads; /* unused where the compiler does not know OpenMP */
-#pragma omp parallel num_threads(threads) reduction(| : failed)
-  {
-    Room room;
-    vec *memory = aligned_alloc(sizeof(vec), bytes);
-    failed |= make_order(&room.batch.order, j->of.longest) || !memory;
-    if (!failed) lay_out(j, &room, memory, most);
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t r = 0; r < j->of.rows; r++)
-      if (!failed) failed |= !row(j, r, &room);
-    forget_order(&room.batch.order);
-    free(memory);
-  }
-  return failed;
-}
+#include "train.h"
 
 /* Bytes of the structures that the caller fills; it compares them with its own. */
 const int64_t shared_sizes[] = {sizeof(Job), sizeof(Layer), sizeof(Rows), sizeof(Examples), sizeof(Law)};

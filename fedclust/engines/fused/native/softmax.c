@@ -18,8 +18,7 @@
    Examples are read as they are stored, once, and nothing of a row leaves its core's cache before the last step.
    Features lie in vectors, filled up with zeros; classes too, with logits so low that they count for nothing. */
 
-#include "moments.h"
-#include "rows.h"
+#include "dense.h"
 
 typedef float loose __attribute__((vector_size(4 * LANES), may_alias, aligned(4))); /* anywhere in memory */
 
@@ -127,18 +126,6 @@ static void mix_all(float *to, int64_t rows, int64_t stride, const float *d, int
 
 /* ---- training ---- */
 
-typedef struct {
-  Rows of;
-  int64_t classes, rounds;      /* rounds: whether factors are rounded */
-  float *weight, *slot, *square; /* [R, o, k]; the last two may be NULL */
-  const float *anchor;          /* [R, o, k] or NULL */
-  int64_t own_anchor;           /* whether it is not the start */
-  float *bias, *bias_slot, *bias_square; /* [R, o] or NULL */
-  const float *bias_anchor;     /* [R, o] or NULL */
-  float lr, momentum, decay, bias_decay, pull;
-  Law law;
-} Job;
-
 #define RESIDENT (64 << 20) /* bytes of a row's examples; with more, every batch is converted by itself */
 
 /* Most of a thread's rows. */
@@ -168,7 +155,8 @@ static int resident(const Job *j, int64_t r, int64_t wide) {
   return j->of.spanned[r] || n <= j->of.batch || n * wide * (int64_t)sizeof(float) <= RESIDENT;
 }
 
-static Most most_of(const Job *j, int64_t wide) {
+static Most most_of(const Job *j) {
+  const int64_t wide = vectors(j->of.all.width) * LANES;
   Most most = {};
   for (int64_t r = 0; r < j->of.rows; r++) {
     const int64_t n = j->of.count[r], batch = n < j->of.batch ? n : j->of.batch, kept = resident(j, r, wide) ? n : batch;
@@ -181,11 +169,11 @@ static Most most_of(const Job *j, int64_t wide) {
 
 /* Vectors that a thread needs, given to `room` where there is `memory`. */
 static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
-  const int64_t v = vectors(j->classes), w = vectors(j->of.all.width), n = most.spanned, model = j->classes * w;
+  const int64_t v = vectors(j->layer->outputs), w = vectors(j->of.all.width), n = most.spanned, model = j->layer->outputs * w;
   const int64_t addresses = vectors(2 * (most.converted > most.batch ? most.converted : most.batch));
-  const int64_t counts[] = {most.converted * w, vectors(n * n), model, j->anchor ? model : 0, j->slot ? model : 0,
-                            n * v, j->anchor ? n * v : 0, j->slot ? n * v : 0, n * v, n * v, most.batch * v, v, v, v, v,
-                            v, v, j->square ? model : 0, j->law.on ? model : 0,
+  const int64_t counts[] = {most.converted * w, vectors(n * n), model, j->layer->anchor ? model : 0, j->layer->slot ? model : 0,
+                            n * v, j->layer->anchor ? n * v : 0, j->layer->slot ? n * v : 0, n * v, n * v, most.batch * v, v, v, v, v,
+                            v, v, j->layer->square ? model : 0, j->law.on ? model : 0,
                             j->rounds ? model : 0, j->rounds ? n * v : 0, addresses, vectors(2 * most.batch),
                             vectors(2 * most.batch), vectors(most.batch)};
   int64_t total = 0;
@@ -215,7 +203,7 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
   room->batch.own = (int64_t *)take(&memory, *count++);
   room->batch.label = (int64_t *)take(&memory, *count++);
   room->batch.weight = (float *)take(&memory, *count++);
-  for (int64_t i = j->classes; i < v * LANES; i++) ((float *)room->filled)[i] = NOTHING;
+  for (int64_t i = j->layer->outputs; i < v * LANES; i++) ((float *)room->filled)[i] = NOTHING;
   return total;
 }
 
@@ -228,17 +216,17 @@ static void begin_span(const Job *j, const Room *room, int64_t n, int64_t v, int
       for (int64_t q = 0; q < i; q++) room->gram[q * n + i] = room->gram[i * n + q];
   }
   if (j->rounds) round_to((vec *)room->gram, (const vec *)room->gram, vectors(n * n));
-  const float *const given[] = {j->weight, j->anchor, j->slot};
+  const float *const given[] = {j->layer->weight, j->layer->anchor, j->layer->slot};
   for (int i = 0; i < 3; i++) {
     if (!given[i] || (i == 1 && !j->own_anchor)) continue;
-    if (j->rounds) round_to((vec *)room->seen, (const vec *)room->w[i], j->classes * wide / LANES);
+    if (j->rounds) round_to((vec *)room->seen, (const vec *)room->w[i], j->layer->outputs * wide / LANES);
     const float *factor = j->rounds ? room->seen : room->w[i];
-    inner_all(room->out[i], v * LANES, room->rows, n, factor, wide, wide, j->classes);
+    inner_all(room->out[i], v * LANES, room->rows, n, factor, wide, wide, j->layer->outputs);
   }
-  if (j->anchor && !j->own_anchor) memcpy(room->out[1], room->out[0], (size_t)(n * v) * sizeof(vec));
+  if (j->layer->anchor && !j->own_anchor) memcpy(room->out[1], room->out[0], (size_t)(n * v) * sizeof(vec));
   memset(room->c, 0, (size_t)(n * v) * sizeof(vec));
   if (j->rounds) memset(room->seen_c, 0, (size_t)(n * v) * sizeof(vec));
-  if (j->slot) memset(room->u, 0, (size_t)(n * v) * sizeof(vec));
+  if (j->layer->slot) memset(room->u, 0, (size_t)(n * v) * sizeof(vec));
 }
 
 /* z_e of the examples `own` in the span. */
@@ -261,7 +249,7 @@ static void forward_in_span(const Job *j, const Room *room, const NoGradient *f,
     IN_SPAN(4)
     IN_SPAN(1)
   }
-  const void *const given[] = {j->weight, j->anchor, j->slot};
+  const void *const given[] = {j->layer->weight, j->layer->anchor, j->layer->slot};
   for (int i = 0; i < 3; i++)
     if (given[i])
       for (int64_t e = 0; e < size; e++)
@@ -270,15 +258,15 @@ static void forward_in_span(const Job *j, const Room *room, const NoGradient *f,
 }
 
 static void backward_in_span(const Job *j, const Room *room, int64_t n, int64_t v, int64_t size) {
-  vec *to = j->slot ? room->u : room->c;
-  const float kept = j->lr * j->decay;
-  if (j->slot)
+  vec *to = j->layer->slot ? room->u : room->c;
+  const float kept = j->lr * j->layer->decay;
+  if (j->layer->slot)
     for (int64_t i = 0; i < n * v; i++) room->u[i] = j->momentum * room->u[i] - kept * room->c[i];
   else if (kept != 0)
     for (int64_t i = 0; i < n * v; i++) room->c[i] -= kept * room->c[i];
   for (int64_t e = 0; e < size; e++)
     for (int64_t w = 0; w < v; w++) to[room->batch.own[e] * v + w] += room->z[e * v + w];
-  if (j->slot)
+  if (j->layer->slot)
     for (int64_t i = 0; i < n * v; i++) room->c[i] += room->u[i];
   if (j->rounds) round_to(room->seen_c, room->c, n * v);
 }
@@ -286,30 +274,30 @@ static void backward_in_span(const Job *j, const Room *room, int64_t n, int64_t 
 /* Weights and momentum from the coefficients. */
 static void end_span(const Job *j, const Room *room, const NoGradient *f, int64_t n, int64_t v, int64_t wide) {
   vec *w = (vec *)room->w[0], *a = (vec *)room->w[1], *u = (vec *)room->w[2];
-  for (int64_t i = 0; i < j->classes * wide / LANES; i++) {
-    const vec start = w[i], anchor = j->anchor ? a[i] : (vec){}, slot = j->slot ? u[i] : (vec){};
+  for (int64_t i = 0; i < j->layer->outputs * wide / LANES; i++) {
+    const vec start = w[i], anchor = j->layer->anchor ? a[i] : (vec){}, slot = j->layer->slot ? u[i] : (vec){};
     w[i] = (float)f->value[0] * start + (float)f->value[1] * anchor + (float)f->value[2] * slot;
-    if (j->slot) u[i] = (float)f->slot[0] * start + (float)f->slot[1] * anchor + (float)f->slot[2] * slot;
+    if (j->layer->slot) u[i] = (float)f->slot[0] * start + (float)f->slot[1] * anchor + (float)f->slot[2] * slot;
   }
-  mix_all(room->w[0], j->classes, wide, (const float *)room->seen_c, v * LANES, room->rows, n, 1, -j->lr);
-  if (j->rounds && j->slot) round_to(room->u, room->u, n * v);
-  if (j->slot) mix_all(room->w[2], j->classes, wide, (const float *)room->u, v * LANES, room->rows, n, 1, 1);
+  mix_all(room->w[0], j->layer->outputs, wide, (const float *)room->seen_c, v * LANES, room->rows, n, 1, -j->lr);
+  if (j->rounds && j->layer->slot) round_to(room->u, room->u, n * v);
+  if (j->layer->slot) mix_all(room->w[2], j->layer->outputs, wide, (const float *)room->u, v * LANES, room->rows, n, 1, 1);
 }
 
 static void backward(const Job *j, const Room *room, int64_t v, int64_t wide, int64_t size) {
   vec *w = (vec *)room->w[0], *a = (vec *)room->w[1], *u = (vec *)room->w[2];
   const float *d = (const float *)room->z;
-  const int64_t all = j->classes * wide / LANES;
-  if (!j->slot) {
-    mix_all(room->w[0], j->classes, wide, d, v * LANES, room->rows, size, 1 - j->lr * j->decay, -j->lr);
-    if (j->anchor)
+  const int64_t all = j->layer->outputs * wide / LANES;
+  if (!j->layer->slot) {
+    mix_all(room->w[0], j->layer->outputs, wide, d, v * LANES, room->rows, size, 1 - j->lr * j->layer->decay, -j->lr);
+    if (j->layer->anchor)
       for (int64_t i = 0; i < all; i++) w[i] += j->lr * j->pull * a[i];
     return;
   }
-  mix_all(room->w[2], j->classes, wide, d, v * LANES, room->rows, size, j->momentum, 1);
+  mix_all(room->w[2], j->layer->outputs, wide, d, v * LANES, room->rows, size, j->momentum, 1);
   for (int64_t i = 0; i < all; i++) {
-    u[i] += j->decay * w[i];
-    if (j->anchor) u[i] -= j->pull * a[i];
+    u[i] += j->layer->decay * w[i];
+    if (j->layer->anchor) u[i] -= j->pull * a[i];
     w[i] -= j->lr * u[i];
   }
 }
@@ -318,34 +306,34 @@ static void backward(const Job *j, const Room *room, int64_t v, int64_t wide, in
 static void move_all(const Job *j, const Room *room, int64_t r, int64_t s, int64_t v, int64_t wide, int64_t size) {
   const vec *w = (const vec *)room->w[0], *a = (const vec *)room->w[1];
   vec *g = (vec *)room->g;
-  const int64_t all = j->classes * wide;
+  const int64_t all = j->layer->outputs * wide;
   const Step step = step_of(&j->law, r, s);
   for (int64_t i = 0; i < all / LANES; i++) {
-    g[i] = j->decay * w[i];
-    if (j->anchor) g[i] -= j->pull * a[i];
+    g[i] = j->layer->decay * w[i];
+    if (j->layer->anchor) g[i] -= j->pull * a[i];
   }
-  mix_all(room->g, j->classes, wide, (const float *)room->z, v * LANES, room->rows, size, 1, 1);
+  mix_all(room->g, j->layer->outputs, wide, (const float *)room->z, v * LANES, room->rows, size, 1, 1);
   for (int64_t i = 0; i < v; i++) {
-    vec d = j->bias_decay * room->bias[i];
-    if (j->bias_anchor) d -= j->pull * room->bias_anchor[i];
+    vec d = j->layer->bias_decay * room->bias[i];
+    if (j->layer->bias_anchor) d -= j->pull * room->bias_anchor[i];
     for (int64_t e = 0; e < size; e++) d += room->z[e * v + i];
     room->bias_g[i] = d;
   }
   double squares = 0;
-  if (j->law.clip != 0) squares = square_sum(room->g, all) + (j->bias ? square_sum((float *)room->bias_g, v * LANES) : 0);
+  if (j->law.clip != 0) squares = square_sum(room->g, all) + (j->layer->bias ? square_sum((float *)room->bias_g, v * LANES) : 0);
   const float factor = shortened(&j->law, squares);
-  move_by(&step, room->w[0], j->slot ? room->w[2] : NULL, j->square ? room->q : NULL, room->g, factor, all);
-  if (j->bias)
-    move_by(&step, (float *)room->bias, j->bias_slot ? (float *)room->bias_u : NULL,
-            j->bias_square ? (float *)room->bias_q : NULL, (const float *)room->bias_g, factor, v * LANES);
+  move_by(&step, room->w[0], j->layer->slot ? room->w[2] : NULL, j->layer->square ? room->q : NULL, room->g, factor, all);
+  if (j->layer->bias)
+    move_by(&step, (float *)room->bias, j->layer->bias_slot ? (float *)room->bias_u : NULL,
+            j->layer->bias_square ? (float *)room->bias_q : NULL, (const float *)room->bias_g, factor, v * LANES);
 }
 
 static void move_bias(const Job *j, const Room *room, int64_t v, int64_t size) {
   for (int64_t w = 0; w < v; w++) {
-    vec d = j->bias_decay * room->bias[w];
+    vec d = j->layer->bias_decay * room->bias[w];
     for (int64_t e = 0; e < size; e++) d += room->z[e * v + w];
-    if (j->bias_anchor) d -= j->pull * room->bias_anchor[w];
-    if (j->bias_slot) d = room->bias_u[w] = j->momentum * room->bias_u[w] + d;
+    if (j->layer->bias_anchor) d -= j->pull * room->bias_anchor[w];
+    if (j->layer->bias_slot) d = room->bias_u[w] = j->momentum * room->bias_u[w] + d;
     room->bias[w] -= j->lr * d;
   }
 }
@@ -368,15 +356,15 @@ static void look_at_batch(const Job *j, const Room *room, int64_t r, int kept, i
 
 /* A row's model, and its examples where they are kept. */
 static void load(const Job *j, const Room *room, int64_t r, int kept, int64_t v, int64_t wide) {
-  const int64_t n = j->of.count[r], o = j->classes, k = j->of.all.width, *index = j->of.index + r * j->of.longest;
-  widen((vec *)room->w[0], ROW_OF(j->weight, r, o * k), o, k, wide / LANES);
-  widen((vec *)room->w[1], ROW_OF(j->anchor, r, o * k), o, k, wide / LANES);
-  widen((vec *)room->w[2], ROW_OF(j->slot, r, o * k), o, k, wide / LANES);
-  widen((vec *)room->q, ROW_OF(j->square, r, o * k), o, k, wide / LANES);
-  widen(room->bias, ROW_OF(j->bias, r, o), 1, o, v);
-  widen(room->bias_u, ROW_OF(j->bias_slot, r, o), 1, o, v);
-  widen(room->bias_q, ROW_OF(j->bias_square, r, o), 1, o, v);
-  widen(room->bias_anchor, ROW_OF(j->bias_anchor, r, o), 1, o, v);
+  const int64_t n = j->of.count[r], o = j->layer->outputs, k = j->of.all.width, *index = j->of.index + r * j->of.longest;
+  widen((vec *)room->w[0], ROW_OF(j->layer->weight, r, o * k), o, k, wide / LANES);
+  widen((vec *)room->w[1], ROW_OF(j->layer->anchor, r, o * k), o, k, wide / LANES);
+  widen((vec *)room->w[2], ROW_OF(j->layer->slot, r, o * k), o, k, wide / LANES);
+  widen((vec *)room->q, ROW_OF(j->layer->square, r, o * k), o, k, wide / LANES);
+  widen(room->bias, ROW_OF(j->layer->bias, r, o), 1, o, v);
+  widen(room->bias_u, ROW_OF(j->layer->bias_slot, r, o), 1, o, v);
+  widen(room->bias_q, ROW_OF(j->layer->bias_square, r, o), 1, o, v);
+  widen(room->bias_anchor, ROW_OF(j->layer->bias_anchor, r, o), 1, o, v);
   for (int64_t e = 0; kept && e < n; e++) {
     if (e + 2 < n) fetch(&j->of.all, index[e + 2]);
     convert_factor(j, index[e], room->x + e * wide, wide);
@@ -385,21 +373,21 @@ static void load(const Job *j, const Room *room, int64_t r, int kept, int64_t v,
 }
 
 static void store(const Job *j, const Room *room, int64_t r, int64_t v, int64_t wide) {
-  const int64_t o = j->classes, k = j->of.all.width;
-  narrow(ROW_OF(j->weight, r, o * k), (vec *)room->w[0], o, k, wide / LANES);
-  narrow(ROW_OF(j->slot, r, o * k), (vec *)room->w[2], o, k, wide / LANES);
-  narrow(ROW_OF(j->square, r, o * k), (vec *)room->q, o, k, wide / LANES);
-  narrow(ROW_OF(j->bias, r, o), room->bias, 1, o, v);
-  narrow(ROW_OF(j->bias_slot, r, o), room->bias_u, 1, o, v);
-  narrow(ROW_OF(j->bias_square, r, o), room->bias_q, 1, o, v);
+  const int64_t o = j->layer->outputs, k = j->of.all.width;
+  narrow(ROW_OF(j->layer->weight, r, o * k), (vec *)room->w[0], o, k, wide / LANES);
+  narrow(ROW_OF(j->layer->slot, r, o * k), (vec *)room->w[2], o, k, wide / LANES);
+  narrow(ROW_OF(j->layer->square, r, o * k), (vec *)room->q, o, k, wide / LANES);
+  narrow(ROW_OF(j->layer->bias, r, o), room->bias, 1, o, v);
+  narrow(ROW_OF(j->layer->bias_slot, r, o), room->bias_u, 1, o, v);
+  narrow(ROW_OF(j->layer->bias_square, r, o), room->bias_q, 1, o, v);
 }
 
-static void row(const Job *j, int64_t r, Room *room) {
-  const int64_t n = j->of.count[r], o = j->classes, v = vectors(o), wide = vectors(j->of.all.width) * LANES;
+static int row(const Job *j, int64_t r, Room *room) {
+  const int64_t n = j->of.count[r], o = j->layer->outputs, v = vectors(o), wide = vectors(j->of.all.width) * LANES;
   const int kept = resident(j, r, wide), spanned = j->of.spanned[r] != 0;
   NoGradient f = AT_FIRST;
   Losses losses = {};
-  if (begin_row(&j->of, &room->batch, r)) return;
+  if (begin_row(&j->of, &room->batch, r)) return 1;
   load(j, room, r, kept, v, wide);
   if (spanned) begin_span(j, room, n, v, wide);
   if (!spanned && j->rounds) round_to((vec *)room->seen, (const vec *)room->w[0], o * wide / LANES);
@@ -418,7 +406,7 @@ static void row(const Job *j, int64_t r, Room *room) {
     add_loss(&j->of, &losses, r, s, size, descend_batch(&j->of, &room->batch, room->z, v, o));
     if (spanned) { /* z as it is: it is no factor yet */
       backward_in_span(j, room, n, v, size);
-      no_gradient(&f, j->slot != NULL, j->lr, j->momentum, j->decay, j->pull);
+      no_gradient(&f, j->layer->slot != NULL, j->lr, j->momentum, j->layer->decay, j->pull);
     }
     if (j->rounds) round_to(room->z, room->z, size * v);
     if (j->law.on)
@@ -426,34 +414,15 @@ static void row(const Job *j, int64_t r, Room *room) {
     else if (!spanned)
       backward(j, room, v, wide, size);
     if (!spanned && j->rounds) round_to((vec *)room->seen, (const vec *)room->w[0], o * wide / LANES);
-    if (j->bias && !j->law.on) move_bias(j, room, v, size);
+    if (j->layer->bias && !j->law.on) move_bias(j, room, v, size);
   }
   tell_losses(&j->of, &losses, r);
   if (spanned) end_span(j, room, &f, n, v, wide);
   store(j, room, r, v, wide);
+  return 1;
 }
 
-/* Trains the rows [0, R), those with most steps first, in `threads` threads; returns 0, or 1 where there was no
-   memory. */
-int train(const Job *j, int threads) {
-  const Most most = most_of(j, vectors(j->of.all.width) * LANES);
-  const size_t bytes = (size_t)lay_out(j, NULL, NULL, most) * sizeof(vec);
-  int failed = 0;
-  (void)threads; /* unused where the compiler does not know OpenMP */
-#pragma omp parallel num_threads(threads) reduction(| : failed)
-  {
-    Room room;
-    vec *memory = aligned_alloc(sizeof(vec), bytes);
-    failed |= make_order(&room.batch.order, j->of.longest) || !memory;
-    if (!failed) lay_out(j, &room, memory, most);
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t r = 0; r < j->of.rows; r++)
-      if (!failed) row(j, r, &room);
-    forget_order(&room.batch.order);
-    free(memory);
-  }
-  return failed;
-}
+#include "train.h"
 
 /* ---- tests ---- */
 
@@ -534,4 +503,4 @@ int test(const Test *t, int threads) {
 }
 
 /* Bytes of the structures that the caller fills; it compares them with its own. */
-const int64_t shared_sizes[] = {sizeof(Job), sizeof(Test), sizeof(Rows), sizeof(Examples), sizeof(Law)};
+const int64_t shared_sizes[] = {sizeof(Job), sizeof(Layer), sizeof(Test), sizeof(Rows), sizeof(Examples), sizeof(Law)};

@@ -9,17 +9,18 @@ counterpart for a GPU's training.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
-from ctypes import POINTER, Structure, c_float, c_int, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_int, c_int64, c_void_p
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from fedclust.core.calls import TestCall, TestResult, TrainCall
+from fedclust.core.calls import TestCall, TestResult
 from fedclust.core.pool import Pool
 from fedclust.engines.fused import gpu
+from fedclust.engines.fused.native import dense
 from fedclust.engines.fused.native.compiled import library
-from fedclust.engines.fused.native.moments import Law, law_of, rates_of, started
+from fedclust.engines.fused.native.moments import Law
 from fedclust.engines.fused.native.rows import (
     Examples,
     Rows,
@@ -27,26 +28,9 @@ from fedclust.engines.fused.native.rows import (
     as_stored,
     examples,
     stored,
-    train_rows,
 )
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.products import Products
-from fedclust.engines.fused.rules import HeavyBall, TrainingRule
-from fedclust.engines.fused.weights import Weight
-
-
-class _Job(Structure):
-    """The C structure of the same name."""
-
-    _fields_ = (
-        ("of", Rows),
-        *((name, c_int64) for name in ("classes", "rounds")),
-        *((name, c_void_p) for name in ("weight", "slot", "square", "anchor")),
-        ("own_anchor", c_int64),
-        *((name, c_void_p) for name in ("bias", "bias_slot", "bias_square", "bias_anchor")),
-        *((name, c_float) for name in ("lr", "momentum", "decay", "bias_decay", "pull")),
-        ("law", Law),
-    )
 
 
 class _Test(Structure):
@@ -64,9 +48,9 @@ class _Test(Structure):
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("softmax", _Job, _Test, Rows, Examples, Law)
+    found = library("softmax", dense.Job, dense.Layer, _Test, Rows, Examples, Law)
     if found is not None:
-        found.train.argtypes, found.train.restype = (POINTER(_Job), c_int), c_int
+        found.train.argtypes, found.train.restype = (POINTER(dense.Job), c_int), c_int
         found.test.argtypes, found.test.restype = (POINTER(_Test), c_int), c_int
     return found
 
@@ -95,58 +79,7 @@ def _reads(network: Network, pool: Pool) -> bool:
     return network.is_dense and as_stored(pool) and compiled() is not None
 
 
-def train_softmax(
-    network: Network,
-    weights: Mapping[str, Weight],
-    rule: TrainingRule,
-    pool: Pool,
-    call: TrainCall,
-    steps: Tensor,
-    spanned: Tensor,
-) -> Tensor:
-    """Means over the steps, and over the first local epoch, of the batch losses, [R, 2] nats per
-    example; parameters and momenta are moved.
-
-    Args:
-        network: a model that it `trains`.
-        weights: the parameters of R models, by name.
-        rule: what moves them.
-        pool: all examples.
-        call: the training of the rows, those with most steps first.
-        steps: int64 [R] local steps.
-        spanned: bool [R] see `pays` in `span.py`.
-
-    Raises:
-        MemoryError: without room for a row.
-    """
-    code, number = compiled(), network.first_dense
-    assert code is not None
-    layer, bias = weights[f"{number}.weight"], weights.get(f"{number}.bias")
-    kept = started(call), rates_of(call.solver, int(steps.max()))
-
-    def job(rows: Rows) -> _Job:
-        return _Job(
-            of=rows,
-            classes=layer.value.shape[1],
-            rounds=rule.products.rounds,
-            weight=address(layer.value),
-            slot=address(layer.slot),
-            square=address(layer.square),
-            anchor=address(layer.anchor),
-            own_anchor=call.anchor is not None or call.linear is not None,
-            bias=None if bias is None else address(bias.value),
-            bias_slot=None if bias is None else address(bias.slot),
-            bias_square=None if bias is None else address(bias.square),
-            bias_anchor=None if bias is None else address(bias.anchor),
-            lr=rule.lr,
-            momentum=rule.momentum if isinstance(rule, HeavyBall) else 0.0,
-            decay=layer.decay,
-            bias_decay=0.0 if bias is None else bias.decay,
-            pull=rule.pull,
-            law=law_of(call.solver, rule.lr, *kept),
-        )
-
-    return train_rows(code, job, pool, call, steps, spanned)
+train_softmax = partial(dense.train, compiled)  # a model that it `trains`
 
 
 def score_softmax(network: Network, pool: Pool, call: TestCall) -> TestResult:

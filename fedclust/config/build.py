@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -15,32 +15,27 @@ from fedclust.algorithms.wrappers.with_norm import with_norm
 from fedclust.algorithms.wrappers.with_server import WithServer
 from fedclust.config.data import choose_device, federations_of
 from fedclust.config.fits import (
+    LOOKED_AT,
     as_chosen,
     check_batches,
     check_computed,
-    check_privacy,
-    check_suits,
-    check_updates,
+    check_parts,
 )
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
-from fedclust.config.schema import objective_of
-from fedclust.config.scores import document_scores, measures
+from fedclust.config.scores import measures
 from fedclust.config.values import check_method
 from fedclust.config.versions import versions
-from fedclust.core.solver import solvers_of
 from fedclust.core.types import Federation
 from fedclust.core.verbs import Engine
 from fedclust.engines import make_engine
 from fedclust.engines.sharded import sharded
 from fedclust.helpers.cgroups import cpus
 from fedclust.helpers.distributed import here
-from fedclust.metrics import meaning
 from fedclust.models.lora import Lora
 from fedclust.models.weights import beginning
 from fedclust.trackers import in_a_line
 
-_LOOKED_AT = ("attack", "algorithm", "scenario", "partition")  # do they fit the task?
 _MADE = (
     *("algorithm", "scenario", "partition", "tracker", "task"),
     *("server", "aggregation", "privacy", "attack"),
@@ -67,13 +62,10 @@ def build(
     objects = check_method(config, user_dir)
     made = objects.made(config, _MADE)
     chosen = {str(group): str(one) for group, one in (config.get("choices") or {}).items()}
-    called = as_chosen(chosen, **{group: made[group] for group in _LOOKED_AT})
-    check_updates(config, made, called)
-    made["algorithm"] = _layered(config, made, called)
-    document_scores(made["task"])
-    check_suits(made["task"], called, **{group: made[group] for group in _LOOKED_AT})
+    called = as_chosen(chosen, **{group: made[group] for group in LOOKED_AT})
+    check_parts(config, made, called)
+    algorithm = _layered(made, config["norm"])
     scores = measures(config, objects, made["task"])
-    meaning(objective_of(config), "objective")  # now that a method's own metrics are known
     if like is None:
         engine, federations = _computing(config, objects, made, federations)
     else:
@@ -81,7 +73,7 @@ def build(
     check_computed(config, made, engine.layout, federations, called, objects)
     device = next(iter(federations.values())).pool.x.device
     return Job(
-        algorithm=keeping(made["algorithm"]),
+        algorithm=keeping(algorithm),
         aggregation=made["aggregation"],
         attack=made["attack"],
         privacy=made["privacy"],
@@ -101,18 +93,12 @@ def build(
     )
 
 
-def _layered(
-    config: Mapping[str, Any], made: Mapping[str, Any], called: Callable[[Any], str]
-) -> Any:
+def _layered(made: Mapping[str, Any], norm: Any) -> Any:
     """The method with what the config puts around it."""
-    algorithm = made["algorithm"]
-    if made["server"] is not None:
-        algorithm = WithServer(base=algorithm, server=made["server"])
-    for solver in solvers_of(algorithm):
-        solver.check_rounds(config["rounds"])
-    if made["privacy"] is not None:
-        check_privacy(config, algorithm, made["scenario"], called)
-    return algorithm if config["norm"] == "average" else with_norm(algorithm, config["norm"])
+    algorithm, server = made["algorithm"], made["server"]
+    if server is not None:
+        algorithm = WithServer(base=algorithm, server=server)
+    return algorithm if norm == "average" else with_norm(algorithm, norm)
 
 
 def _computing(

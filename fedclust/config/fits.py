@@ -10,7 +10,7 @@ from fedclust.config.idle import idle
 from fedclust.config.objects import Objects
 from fedclust.config.parts import is_null
 from fedclust.config.schema import objective_of
-from fedclust.core.solver import Solver
+from fedclust.core.solver import Solver, solvers_of
 from fedclust.core.task import Classification, Task
 from fedclust.core.traits import check_averages, traits_of
 from fedclust.core.types import Federation
@@ -19,6 +19,8 @@ from fedclust.helpers.errors import ConfigError, counted, require
 from fedclust.metrics import of_another_task
 from fedclust.metrics.recovery import OF_GROUPS
 from fedclust.models.params import Layout
+
+LOOKED_AT = ("attack", "algorithm", "scenario", "partition")  # which may not fit the task
 
 
 def by_class(part: Any) -> str:
@@ -81,14 +83,14 @@ def check_privacy(
         require(number == free, name, number, allowed)
 
 
-def check_updates(
+def check_parts(
     config: Mapping[str, Any], made: Mapping[str, Any], called: Callable[[Any], str]
 ) -> None:
-    """Refuse what is done to updates, or to their means, of a method that has no such.
+    """Refuse parts that do not fit each other, or the length of the job.
 
     Args:
         config: the job's.
-        made: its parts by group, None where there is none.
+        made: its parts by group, None where there is none; the method without layers.
         called: what a message calls a part.
 
     Raises:
@@ -98,6 +100,11 @@ def check_updates(
     for group in ("server", "aggregation"):
         if made[group] is not None:
             check_averages(group, choice(config, group), algorithm, called(algorithm))
+    for solver in solvers_of(algorithm):
+        solver.check_rounds(config["rounds"])
+    if made["privacy"] is not None:
+        check_privacy(config, algorithm, made["scenario"], called)
+    check_suits(made["task"], called, **{group: made[group] for group in LOOKED_AT})
 
 
 def check_objective(
@@ -135,7 +142,7 @@ def check_computed(
 
     Args:
         config: the job's.
-        made: its parts by group, the method with all layers.
+        made: its parts by group, None where there is none.
         layout: of the model's parameters.
         federations: the data of every seed.
         called: what a message calls a part.

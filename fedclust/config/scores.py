@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from fedclust.config.objects import Objects
+from fedclust.config.schema import objective_of
 from fedclust.core.task import Score, Task
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
-from fedclust.metrics import FORMS, METRICS, OURS, document
+from fedclust.metrics import FORMS, METRICS, OURS, document, meaning
 from fedclust.metrics.after_change import changed_names
 from fedclust.metrics.judged import meanings
 from fedclust.metrics.scores import MEASURES, Measure
@@ -20,12 +21,14 @@ _TAKEN = ("seed", "round", "client", "name", "group", "label", "train_count", "t
 
 
 def measures(config: Mapping[str, Any], objects: Objects, task: Task) -> list[Measure]:
-    """The scores that are asked for, with that of an objective, and what they mean to metrics.
+    """The scores that are asked for, with that of an objective; they, and the numbers of the task,
+    are made known to the recorder and the report.
 
     Raises:
-        ConfigError: for a name that no score has, a score of another task, two of one name, or
-            rounds that are not evaluated.
+        ConfigError: for a name that no score has, a score of another task, two of one name, rounds
+            that are not evaluated, or an objective that no number has.
     """
+    _make_known_of(task)
     every, tested = config.get("score_every"), config["eval_every"]
     allowed = f"a multiple of eval_every={tested}, whose rounds alone are tested"
     require(every is None or every % tested == 0, "score_every", every, allowed)
@@ -41,6 +44,7 @@ def measures(config: Mapping[str, Any], objects: Objects, task: Task) -> list[Me
     require(every is None or bool(found), "score_every", every, allowed)
     _check_suits(found, asked, task)
     make_known(found)
+    meaning(objective_of(config), "objective")  # now that a method's own metrics are known
     return found
 
 
@@ -91,8 +95,8 @@ def _check_suits(found: Sequence[Measure], asked: Sequence[Measure], task: Task)
         )
 
 
-def document_scores(task: Task) -> None:
-    """Make the numbers of a task known to the recorder and the report."""
+def _make_known_of(task: Task) -> None:
+    """Make the numbers of a task known."""
     for score in (task.score, *task.beside):
         _document(score, score.name, "")
         for form, which in FORMS.items() if score is task.score else ():

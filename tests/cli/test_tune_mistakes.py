@@ -72,7 +72,7 @@ def test_a_mistake_in_a_method_of_one_s_own_ends_its_trial_alone(
     assert trials["state"].tolist() == ["complete", "failed", "failed"]
     assert trials["rounds"].tolist() == [2, 1, 1]
     level = trials.loc[1, "algorithm.level"]
-    reason = f"{own / 'picky.py'}:17, in round: ValueError: no level {level}"
+    reason = f"{own / 'picky.py'}:18, in round: ValueError: no level {level}"
     assert trials.loc[1, "error"] == reason
     assert f"algorithm.level={level}: failed: {reason}" in done.err
     assert "Traceback" not in done.err
@@ -89,7 +89,8 @@ def test_what_the_engine_cannot_compute_ends_its_trial_alone(
     trials = trials_of(tmp_path)
     assert trials["state"].tolist() == ["complete", "failed"]
     assert trials["rounds"].tolist() == [2, 0]
-    assert trials.loc[1, "error"].startswith("ValueError: got 647 parameters")
+    whose = f"{own / 'picky.py'}:22, in round: client 0, round 0 (seed 7)"
+    assert trials.loc[1, "error"].startswith(f"{whose}: ValueError: got 647 parameters")
     assert done.err.count("trial 2, 1 seed") == 1  # by itself, once it is known that one is wrong
     assert "Traceback" not in done.err
 
@@ -103,7 +104,7 @@ def test_where_every_trial_fails_it_is_one_line_and_the_status_of_a_failed_run(
     assert done.status == 1
     last = done.err.splitlines()[-1]
     assert last.startswith("fedclust: every trial has failed; the last one: ")
-    assert last.endswith(f"{own / 'picky.py'}:17, in round: ValueError: no level 2")
+    assert last.endswith(f"{own / 'picky.py'}:18, in round: ValueError: no level 2")
     assert "Traceback" not in done.err
     assert trials_of(tmp_path)["state"].tolist() == ["failed"] * 2
 

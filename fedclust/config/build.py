@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import torch
 
-from fedclust.algorithms.wrappers.keeping import keeping
-from fedclust.algorithms.wrappers.with_norm import with_norm
-from fedclust.algorithms.wrappers.with_server import WithServer
+from fedclust.algorithms.layers.keeping import keeping
+from fedclust.algorithms.layers.with_norm import with_norm
+from fedclust.algorithms.layers.with_server import WithServer
 from fedclust.config.data import choose_device, federations_of
 from fedclust.config.fits import (
     LOOKED_AT,

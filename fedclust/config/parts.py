@@ -99,6 +99,15 @@ MOVED: Mapping[str, str] = {
     "fedclust.algorithms.inter_group.InterGroup": "fedclust.algorithms.flexcfl.InterGroup",
     "fedclust.algorithms.shift.ShiftTest": "fedclust.algorithms.cold_start.ShiftTest",
     **{
+        f"fedclust.algorithms.wrappers.{layer}": f"fedclust.algorithms.layers.{layer}"
+        for layer in (
+            "finetune.FineTune",
+            "last_local.LastLocal",
+            "newcomers.Newcomers",
+            "with_server.WithServer",
+        )
+    },
+    **{
         f"fedclust.datasets.{module}.{name}": f"fedclust.datasets.images.{name}"
         for module, name in (
             ("mnist", "MNIST"),

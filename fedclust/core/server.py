@@ -198,7 +198,7 @@ class Server:
             self.after.update(zip(digests(changed), old, strict=True))
         return changed
 
-    def kept(self, rows: Tensor) -> dict[bytes, Tensor]:
+    def memories(self, rows: Tensor) -> dict[bytes, Tensor]:
         """The memories [S, P] of those of the models `rows` [A, P] that have one."""
         there = {**self.before, **self.after}
         return {key: there[key] for key in digests(rows) if key in there}

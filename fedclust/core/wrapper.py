@@ -39,19 +39,19 @@ class Wrapper(Method):
 
     @property
     def State(self) -> type[Any]:
-        """That of the base, with the fields `kept`, if any."""
+        """That of the base, with the fields `added`, if any."""
         base: Any = self.base.State
-        return _extended(base, tuple(self.kept.items()))
+        return _extended(base, tuple(self.added.items()))
 
     @property
-    def kept(self) -> Mapping[str, type[Any]]:
+    def added(self) -> Mapping[str, type[Any]]:
         """Names and types of what this keeps besides the base."""
         return {}
 
-    def with_kept(self, state: Any, **kept: Any) -> Any:
+    def with_added(self, state: Any, **added: Any) -> Any:
         """The base's part of a state, with what this keeps."""
         own = {field.name: getattr(state, field.name) for field in fields(self.base.State)}
-        return self.State(**own, **kept)
+        return self.State(**own, **added)
 
     @property
     def traits(self) -> Traits:

@@ -22,8 +22,8 @@ from planted import (
 )
 from toy_engine import ToyEngine
 
+from fedclust.algorithms.layers.with_server import WithServer
 from fedclust.algorithms.parts.shared_layers import common_mean
-from fedclust.algorithms.wrappers.with_server import WithServer
 from fedclust.core.calls import LocalResult
 from fedclust.core.front import Train
 from fedclust.core.server import Server

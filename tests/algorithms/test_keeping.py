@@ -9,7 +9,7 @@ import torch
 from digits_jobs import config_of
 from planted import ALGORITHMS, configured, copied, federation, rounds_of, same, simulate
 
-from fedclust.algorithms.wrappers.keeping import _Keeping, keeping
+from fedclust.algorithms.layers.keeping import _Keeping, keeping
 from fedclust.config.build import build
 from fedclust.core.client_models import ClientModels
 from fedclust.core.kept import Kept

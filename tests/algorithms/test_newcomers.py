@@ -11,7 +11,7 @@ from planted import CLIENTS, configured, engine_for, federation, rounds_of, same
 from test_flux import apart, unlabelled
 from torch import Tensor
 
-from fedclust.algorithms.wrappers.newcomers import Newcomers
+from fedclust.algorithms.layers.newcomers import Newcomers
 from fedclust.core.types import Federation, Round, Split
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.simulation import fields_of

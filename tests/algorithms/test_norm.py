@@ -14,10 +14,10 @@ from fronts import Front
 from planted import ALGORITHMS, configured, federation, rounds_of
 from test_with_statistics import GRADIENTS, engine, normed
 
-from fedclust.algorithms.wrappers.finetune import FineTune
-from fedclust.algorithms.wrappers.last_local import LastLocal
-from fedclust.algorithms.wrappers.newcomers import Newcomers
-from fedclust.algorithms.wrappers.with_norm import columns_of, with_norm
+from fedclust.algorithms.layers.finetune import FineTune
+from fedclust.algorithms.layers.last_local import LastLocal
+from fedclust.algorithms.layers.newcomers import Newcomers
+from fedclust.algorithms.layers.with_norm import columns_of, with_norm
 from fedclust.config.build import build
 from fedclust.config.data import data_of
 from fedclust.config.fits import check_statistics

@@ -10,8 +10,8 @@ import torch
 from planted import CLIENTS, STEPS, configured, engine_for, federation, rounds_of, same, simulate
 from toy_engine import ToyEngine, toy_federation, toy_round
 
+from fedclust.algorithms.layers.finetune import FineTune
 from fedclust.algorithms.oracle import Oracle
-from fedclust.algorithms.wrappers.finetune import FineTune
 from fedclust.core.calls import LocalResult
 from fedclust.core.front import Train
 from fedclust.helpers.errors import ConfigError

@@ -67,7 +67,7 @@ def test_noise_and_memory_are_of_the_body(name: str) -> None:
     assert torch.equal(after.model[0, head], start.model[0, head])
     moved = (after.model - start.model)[0, ~head]
     assert bool((moved != 0).all())
-    (memory,) = server.kept(after.model).values()
+    (memory,) = server.memories(after.model).values()
     torch.testing.assert_close(memory[0, ~head], moved)
 
 

@@ -16,7 +16,7 @@ from configs import composed
 from digits_jobs import config_of, job_of
 from torch import Tensor
 
-from fedclust.algorithms.wrappers.finetune import FineTune
+from fedclust.algorithms.layers.finetune import FineTune
 from fedclust.config.values import check_method
 from fedclust.core.types import ClientModels, Cost, Served
 from fedclust.core.verbs import Method

@@ -18,7 +18,7 @@ from planted import (
     simulate,
 )
 
-from fedclust.algorithms.wrappers.with_server import WithServer
+from fedclust.algorithms.layers.with_server import WithServer
 from fedclust.config.build import build
 from fedclust.core.server import Server, digests
 from fedclust.core.traits import traits_of
@@ -106,7 +106,7 @@ def test_halves_of_a_cluster_inherit_and_a_new_model_begins_anew() -> None:
         [8.25],
         [21.0],
     ]
-    assert set(server.kept(after)) == set(digests(after))
+    assert set(server.memories(after)) == set(digests(after))
 
 
 @pytest.mark.thinned

@@ -11,12 +11,12 @@ import pytest
 from digits_jobs import ALGORITHMS, config_of
 
 import fedclust
-from fedclust.algorithms.wrappers.finetune import FineTune
-from fedclust.algorithms.wrappers.keeping import _Keeping
-from fedclust.algorithms.wrappers.last_local import LastLocal
-from fedclust.algorithms.wrappers.newcomers import Newcomers
-from fedclust.algorithms.wrappers.with_norm import _WithNorm
-from fedclust.algorithms.wrappers.with_server import WithServer
+from fedclust.algorithms.layers.finetune import FineTune
+from fedclust.algorithms.layers.keeping import _Keeping
+from fedclust.algorithms.layers.last_local import LastLocal
+from fedclust.algorithms.layers.newcomers import Newcomers
+from fedclust.algorithms.layers.with_norm import _WithNorm
+from fedclust.algorithms.layers.with_server import WithServer
 from fedclust.config.objects import Objects
 from fedclust.core.traits import Traits, traits_of
 from fedclust.core.wrapper import Wrapper
@@ -65,7 +65,7 @@ def test_a_layer_keeps_what_it_does_not_name(name: str) -> None:
 
 
 def test_every_layer_is_tried() -> None:
-    folder = Path(fedclust.__file__).parent / "algorithms" / "wrappers"
+    folder = Path(fedclust.__file__).parent / "algorithms" / "layers"
     found = {
         name
         for file in folder.glob("*.py")

@@ -71,7 +71,7 @@ class _Keeping(Wrapper):
         return replace(super().traits, slots=self.slots)
 
     @property
-    def kept(self) -> Mapping[str, type[Any]]:
+    def added(self) -> Mapping[str, type[Any]]:
         """solver_kept, solver_places: see `fedclust.core.kept.Kept`."""
         return {"solver_kept": ClientModels, "solver_places": Tensor}
 
@@ -89,7 +89,7 @@ class _Keeping(Wrapper):
         return self._with(after, kept), cost
 
     def _with(self, state: Any, kept: Kept) -> Any:
-        return self.with_kept(state, solver_kept=kept.rows, solver_places=kept.places)
+        return self.with_added(state, solver_kept=kept.rows, solver_places=kept.places)
 
 
 def keeping(method: Algorithm) -> Algorithm:

@@ -62,7 +62,7 @@ class WithServer(Wrapper):
         return replace(super().traits, moments=len(self.server.first))
 
     @property
-    def kept(self) -> Mapping[str, type[Any]]:
+    def added(self) -> Mapping[str, type[Any]]:
         """server_memory: [A, S, P] memories of models; server_models: [A, 16] uint8 digests of
         the models.
         """
@@ -81,15 +81,15 @@ class WithServer(Wrapper):
             clients.server, step=self.server, before=before, after={}, layout=clients.layout
         )
         after, cost = self.base.round(state, _Stepping(clients, server), rnd)
-        width, kept = clients.layout.num_params, dict[bytes, Tensor]()
+        width, memories = clients.layout.num_params, dict[bytes, Tensor]()
         for field in fields(self.base.State):
             value = getattr(after, field.name)
             if isinstance(value, Tensor) and value.ndim == 2 and value.shape[1] == width:
-                kept |= server.kept(value)
-        return self._with(after, kept, clients), cost
+                memories |= server.memories(value)
+        return self._with(after, memories, clients), cost
 
-    def _with(self, state: Any, kept: Mapping[bytes, Tensor], clients: Clients) -> Any:
+    def _with(self, state: Any, memories: Mapping[bytes, Tensor], clients: Clients) -> Any:
         blank = torch.zeros(0, self.traits.moments, clients.layout.num_params)
-        memory = torch.stack([*kept.values()]) if kept else blank
-        digests = torch.tensor([list(key) for key in kept], dtype=torch.uint8).view(-1, 16)
-        return self.with_kept(state, server_memory=memory, server_models=digests)
+        memory = torch.stack([*memories.values()]) if memories else blank
+        digests = torch.tensor([list(key) for key in memories], dtype=torch.uint8).view(-1, 16)
+        return self.with_added(state, server_memory=memory, server_models=digests)

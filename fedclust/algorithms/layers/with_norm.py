@@ -151,7 +151,7 @@ class _WithNorm(Wrapper):
     norm: Norm
 
     @property
-    def kept(self) -> Mapping[str, type[Any]]:
+    def added(self) -> Mapping[str, type[Any]]:
         """own_statistics: [M, S] what stays with clients; has_statistics: [M] bool, who has any."""
         return {"own_statistics": Tensor, "has_statistics": Tensor}
 
@@ -216,7 +216,7 @@ class _WithNorm(Wrapper):
         )
 
     def _state(self, state: Any, own: OwnStatistics) -> Any:
-        return self.with_kept(state, own_statistics=own.values, has_statistics=own.known)
+        return self.with_added(state, own_statistics=own.values, has_statistics=own.known)
 
 
 def columns_of(layout: Layout, *, affine: bool) -> Tensor:

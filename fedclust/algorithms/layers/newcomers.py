@@ -63,19 +63,19 @@ class Newcomers(Wrapper):
         return replace(base, unnoised="losses or descriptors of their data", unused=unused)
 
     @property
-    def kept(self) -> Mapping[str, type[Any]]:
+    def added(self) -> Mapping[str, type[Any]]:
         """seen: [M] bool, who has taken part."""
         return {"seen": Tensor}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base; nobody has taken part."""
         state, cost = self.base.init(clients, rnd)
-        return self.with_kept(state, seen=torch.zeros_like(rnd.present)), cost
+        return self.with_added(state, seen=torch.zeros_like(rnd.present)), cost
 
     def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base, then a test of those who have never taken part."""
         after, cost = self.base.round(state, clients, rnd)
-        after = self.with_kept(after, seen=state.seen.index_fill(0, rnd.cohort, True))
+        after = self.with_added(after, seen=state.seen.index_fill(0, rnd.cohort, True))
         clients = clients.aside()
         served, ids = self.serve(after, clients, rnd), clients_with_data(rnd)
         has_model = served.label[ids[~after.seen[ids]]] >= 0

@@ -35,7 +35,7 @@ class LastLocal(Wrapper):
     """
 
     @property
-    def kept(self) -> Mapping[str, type[Any]]:
+    def added(self) -> Mapping[str, type[Any]]:
         """held: [M, P] every client's last local model, the initial one before its first
         participation.
         """
@@ -45,14 +45,14 @@ class LastLocal(Wrapper):
         """As the base; every client holds one initial model."""
         state, cost = self.base.init(clients, rnd)
         model = clients.init(rnd.stream("init"), 1)
-        return self.with_kept(state, held=ClientModels.alike(model, rnd.fed.num_clients)), cost
+        return self.with_added(state, held=ClientModels.alike(model, rnd.fed.num_clients)), cost
 
     def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base, testing who trained with what it held before."""
         before, watched = clients.aside(), _Watched(clients)
         after, cost = self.base.round(state, watched, rnd)
         if not watched.last:
-            return self.with_kept(after, held=state.held), cost
+            return self.with_added(after, held=state.held), cost
         ((trained, params),) = watched.last
         ids = trained[rnd.fed.test.count[trained] > 0]
         if len(ids):
@@ -64,7 +64,7 @@ class LastLocal(Wrapper):
             name = f"{task.score.name}_last_local"
             cost = replace(cost, notes={**cost.notes, name: own_score})
         held = state.held.replaced(trained, params)
-        return self.with_kept(after, held=held), cost
+        return self.with_added(after, held=held), cost
 
 
 @dataclass(frozen=True)

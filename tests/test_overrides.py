@@ -240,7 +240,8 @@ def _hints_in_code() -> list[tuple[str, str]]:
         for line in file.read_text(encoding="utf-8").splitlines():
             if '"' not in line or line.strip().startswith(("#", '"""')):
                 continue
-            found |= {(file.name, one) for one in pattern.findall(line)}
+            # a[ is the beginning of an index
+            found |= {(file.name, one) for one in pattern.findall(line) if one[-1] != "["}
     return sorted(found)
 
 

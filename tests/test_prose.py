@@ -12,7 +12,7 @@ from fedclust.helpers.prose import say, wrapped
 
 LONG = "outputs/default/lcfl,num_clusters=4,partition.num_clients=8,rounds=4,seeds=2"
 NOTE = (
-    "nobody is clustered: that comes after 5 rounds of warm-up, and the run has 4; see "
+    "no clusters were formed: clustering begins after 5 rounds of warm-up, and the run has 4; see "
     f"`fedclust list warmup --config-dir mine`, or {LONG}: there it is — 数据集 is wide."
 )
 

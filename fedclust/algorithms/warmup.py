@@ -42,7 +42,7 @@ def unclustered(warmup: int, rounds: int, key: str) -> str:
         return ""
     shorter = f", or a shorter warm-up with {typed(key, rounds - 1)}" if rounds > 1 else ""
     return (
-        f"nobody is clustered: that comes after {counted(warmup, 'round')} of warm-up, "
+        f"no clusters were formed: clustering begins after {counted(warmup, 'round')} of warm-up, "
         f"and the run has {rounds}; take {typed('rounds', warmup + 1)} or more{shorter}"
     )
 

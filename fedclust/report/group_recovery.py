@@ -64,7 +64,7 @@ def _shown(value: float) -> str:
     return f"{math.floor(1000 * value) / 1000:.3f}" if value < 1 and text == "1.00" else text
 
 
-ONE = "everybody is in one cluster, so groups cannot be told apart"
+ONE = "all clients are in one cluster, so no groups are distinguished"
 OWN = "every client has its own model, so purity says nothing"
 ALONE = "there is one group only"
 EXACT = "recovers the true groups exactly"

@@ -126,7 +126,7 @@ def test_everybody_can_be_served_by_inputs_alone() -> None:
 
 def test_a_run_without_a_clustering_says_so() -> None:
     method: Any = configured("flux")
-    assert method.remark(5).startswith("nobody is clustered: that comes after 5 rounds")
+    assert method.remark(5).startswith("no clusters were formed: clustering begins after 5 rounds")
     assert method.remark(6) == ""
 
 

@@ -130,7 +130,7 @@ def test_a_model_without_a_body_is_refused() -> None:
     method: Any = configured("hcfl", "algorithm.layers=body")
     with pytest.raises(ConfigError, match=r"algorithm\.layers=body .* a single layer"):
         method.init(engine_for(fed).at(rnd), rnd)
-    assert method.remark(5).startswith("nobody is clustered")
+    assert method.remark(5).startswith("no clusters were formed")
     assert method.remark(6) == ""
 
 

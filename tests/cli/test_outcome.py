@@ -115,7 +115,9 @@ def test_what_holds_of_several_jobs_of_a_sweep_is_said_once(
     assert set(told.values()) == {1}, done.err
     lines = sorted(told)
     assert sum("common.release_every has no effect" in line for line in lines) == 1
-    assert sum("lcfl: nobody is clustered" in line for line in lines) == 2, "another line by rounds"
+    assert sum("lcfl: no clusters were formed" in line for line in lines) == 2, (
+        "another line by rounds"
+    )
     assert sum("local: participation=0.5 has no effect" in line for line in lines) == 1
     if progress == "true":
         assert done.err.count("classes") == 1, done.err

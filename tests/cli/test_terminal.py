@@ -64,7 +64,10 @@ def test_lines_of_a_job_are_broken_between_words(on_terminal: Callable[..., list
     others = [line for line in lines if line != folder]
     assert max(map(len, others)) <= 80
     told = " ".join(" ".join(others).split())
-    assert "nobody is clustered: that comes after 5 rounds of warm-up, and the run has 1;" in told
+    assert (
+        "no clusters were formed: clustering begins after 5 rounds of warm-up, and the run has 1;"
+        in told
+    )
     end = r"is done: test accuracy [\d.]+ ± [\d.]+ %, purity .* \(2 seeds, 1 round\)$"
     assert re.search(end, told), told
 

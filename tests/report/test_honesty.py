@@ -81,12 +81,12 @@ def test_what_a_run_says_of_itself_is_in_the_report(tmp_path: Path, plain: Plain
     for name in ("a", "b"):
         given = {
             **status,
-            "remarks": [*status["remarks"], "nobody is clustered"][: 2 - (name == "b")],
+            "remarks": [*status["remarks"], "no clusters were formed"][: 2 - (name == "b")],
         }
         plain(tmp_path / name, {"accuracy": CURVE}, choices={"algorithm": name}, status=given)
     said = contents(tmp_path).banners
     assert "no client changes within 2 rounds" in said
-    assert "a: nobody is clustered" in said
+    assert "a: no clusters were formed" in said
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_recovery_in_plain_words(sweep: Path) -> None:
     assert "ifca merges true groups in 2 of 3 seeds" in text
     assert "(purity 0.75, 0.75, 1.00)" in text
     assert "lcfl recovers the true groups exactly in 3 of 3 seeds" in text
-    assert "fedavg: everybody is in one cluster" in text
+    assert "fedavg: all clients are in one cluster" in text
     assert "local: every client has its own model" in text
     rows = {r["arm"]: r for r in table(sweep, "recovery")}
     assert (rows["ifca"]["pure_seeds"], rows["lcfl"]["pure_seeds"]) == ("1", "3")
@@ -395,7 +395,7 @@ def test_the_callback_reports_a_sweep(
         report_sweep(tmp_path, noted)
         assert noted.not_run() == {}
     assert (tmp_path / "report" / "report.html").is_file()
-    assert "everybody is in one cluster" in capsys.readouterr().out
+    assert "all clients are in one cluster" in capsys.readouterr().out
 
 
 def test_the_report_of_a_report_does_not_grow(sweep: Path) -> None:

@@ -355,7 +355,7 @@ def describe(fed: Federation) -> dict[str, float]:
     return numbers
 
 
-def summary(fed: Federation) -> dict[str, Any]:
+def summary(fed: Federation, arrived: Tensor | None = None) -> dict[str, Any]:
     """What a report says about a federation, JSON-able.
 
     clients, groups; `train`, `test` and, where there are such examples, `validation`: examples in
@@ -370,7 +370,8 @@ def summary(fed: Federation) -> dict[str, Any]:
     pool's examples that somebody owns; `repeated`: how often rows of the pool are owned besides the
     first time, in all splits; `trained_and_tested`: rows that somebody trains on and somebody is
     tested on. `trivial`: scores of a guess
-    without inputs, see `fedclust.core.trivial`. `names`: of features, classes, clients and groups,
+    without inputs of the clients that have `arrived` [M] bool, None for all, see
+    `fedclust.core.trivial`. `names`: of features, classes, clients and groups,
     each where there are some.
     """
     histogram = fed.train.classes(fed.pool.strata, fed.pool.num_strata)
@@ -404,7 +405,7 @@ def summary(fed: Federation) -> dict[str, Any]:
     numbers["tested"] = hashlib.blake2b(examples.tobytes(), digest_size=8).hexdigest()
     owned = len(np.unique(rows // fed.pool.concepts))
     numbers["used"] = owned * fed.pool.concepts * fed.pool.copies / len(fed.pool.y)
-    numbers["trivial"] = trivial(fed)
+    numbers["trivial"] = trivial(fed, arrived)
     if not numbers["groups"] and fed.num_clients <= _FEW_CLIENTS:
         numbers["client_examples"] = histogram.tolist()
     if names := {part: list(known) for part, known in asdict(fed.names).items() if known}:

@@ -1,5 +1,5 @@
 """What a guess without inputs reaches: of every client the mean of its own training targets, which
-a method has to beat.
+a method has to beat. It is tested on the clients that methods are tested on, and on no others.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ from fedclust.core.types import Federation, Predictions, Split
 _AT_ONCE = 1 << 16  # examples that are looked at together
 
 
-def trivial(fed: Federation) -> dict[str, float]:
+def trivial(fed: Federation, arrived: Tensor | None = None) -> dict[str, float]:
     """The scores of the task over all test examples, and the mean over clients of the headline, if
     every client guesses what its training targets say: the class that most have, the labels that
     most have, the mean. Empty where nobody can be tested.
+
+    Args:
+        fed: the data.
+        arrived: [M] bool, who is there to be tested; None for everybody.
     """
     pool, count = fed.pool, fed.test.count
     task, outputs = pool.task, guesses(fed)
     sums = torch.zeros(len(count), pool.num_sums, dtype=torch.float64, device=count.device)
     for owner, rows in _blocks(fed.test):
         sums.index_add_(0, owner, task.sums(outputs[owner], pool.y[rows]).double())
-    known = (count > 0) & (fed.train.count > 0)
+    known = _guessing(fed, arrived)
     if not bool(known.any()):
         return {}
     sums, count = sums[known], count[known]
@@ -38,27 +42,38 @@ def guesses(fed: Federation) -> Tensor:
 
 
 def loss_of_all(fed: Federation) -> float:
-    """Mean test loss of one guess without inputs for all clients, the mean of all training
-    targets.
+    """Mean test loss of one guess without inputs for all honest clients, the mean of all their
+    training targets.
     """
-    task, own = fed.pool.task, fed.train.count.double()
+    task, own, tested = fed.pool.task, fed.train.count.double(), fed.tested
+    if fed.hostile is not None:
+        own = own.masked_fill(fed.hostile, 0)
     said = ((own / own.sum()) @ _said(fed)).unsqueeze(0)
     outputs, total = task.outputs_of(said).float(), 0.0
-    for _, rows in _blocks(fed.test):
+    for owner, block in _blocks(fed.test):
+        rows = block[tested[owner]]
         total += float(task.loss(outputs.expand(len(rows), -1), fed.pool.y[rows], "sum"))
-    return total / len(fed.test.index)
+    return total / int(fed.test.count[tested].sum())
 
 
-def predicted(fed: Federation) -> Predictions:
-    """What the guess says of the test examples of every client that has training examples."""
+def predicted(fed: Federation, arrived: Tensor | None = None) -> Predictions:
+    """What the guess says of the test examples of every client that has training examples, see
+    `trivial`.
+    """
     task, said = fed.pool.task, _said(fed)
     client, _ = fed.test.owner_and_place()
-    known = (fed.train.count > 0)[client]
+    known = _guessing(fed, arrived)[client]
     client, row = client[known], fed.test.index[known].long()
     targets = task.in_unit(fed.pool.y[row])
     parts = client, fed.pool.row(row), targets, task.in_unit(said)[client]
     client, row, targets, predictions = (part.cpu() for part in parts)
     return Predictions(client=client, row=row, targets=targets, predictions=predictions)
+
+
+def _guessing(fed: Federation, arrived: Tensor | None) -> Tensor:
+    """[M] bool, of the clients that methods are tested on those that have training examples."""
+    known = fed.tested & (fed.train.count > 0)
+    return known if arrived is None else known & arrived
 
 
 def _said(fed: Federation) -> Tensor:

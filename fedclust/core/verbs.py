@@ -107,6 +107,10 @@ class Scenario(Protocol):
         """Rounds 0, 1, 2, … without end."""
         ...
 
+    def arrived(self, fed: Federation, seed: int, rounds: int) -> Tensor | None:
+        """Who has arrived when a run of `rounds` rounds ends, [M] bool; None for everybody."""
+        ...
+
     def remark(self, rounds: int) -> str:
         """What a user should know about a run of `rounds` rounds before it starts, or empty."""
         ...

@@ -203,14 +203,15 @@ def write_partitions(job: Job, folder: RunFolder) -> None:
     made; and what a report says of it, with the scores of a guess without inputs.
     """
 
-    def about(fed: Federation) -> dict[str, Any]:
-        found = summary(fed)
+    def about(seed: int, fed: Federation) -> dict[str, Any]:
+        arrived = job.scenario.arrived(fed, seed, job.rounds)
+        found = summary(fed, arrived)
         if job.scores:
-            found["trivial"] |= judged(predicted(fed), job.scores, fed.num_clients).values
+            found["trivial"] |= judged(predicted(fed, arrived), job.scores, fed.num_clients).values
         return found
 
     def describe(file: Path) -> None:
-        seeds = {str(seed): about(fed) for seed, fed in job.federations.items()}
+        seeds = {str(seed): about(seed, fed) for seed, fed in job.federations.items()}
         params = job.engine.layout.num_params
         content = {"parameters": params, "seeds": seeds, "data": folder.data}
         file.write_text(json.dumps(content) + "\n", encoding="utf-8")

@@ -44,6 +44,9 @@ class Newcomers(Sampling):
             "one or more ascending rounds from 1, such as [10,20]",
         )
 
+    def arrived(self, fed: Federation, seed: int, rounds: int) -> Tensor:
+        return self._arrival(fed, seed) < rounds
+
     def remark(self, rounds: int) -> str:
         """Says so where a run ends before somebody arrives."""
         never = [t for t in self.arrive_at if t >= rounds]

@@ -78,6 +78,9 @@ class Sampling(Ranged):
             return rnd.staying(in_turn[:size]).sort().values
         return rnd.sample(size, among) if size < len(among) else rnd.staying(among)
 
+    def arrived(self, fed: Federation, seed: int, rounds: int) -> Tensor | None:
+        return None
+
     def remark(self, rounds: int) -> str:
         return ""
 

@@ -35,7 +35,8 @@ def guesses(job: Job, rounds: list[int], score: str) -> Values:
     found = []
     for seed, fed in job.federations.items():
         played = islice(job.scenario.rounds(fed, seed), max(rounds) + 1)
-        found.append(np.mean([trivial(rnd.fed)[score] for rnd in played if rnd.t in rounds]))
+        asked = [trivial(rnd.fed, rnd.present) for rnd in played if rnd.t in rounds]
+        found.append(np.mean([one[score] for one in asked]))
     return np.array(found)
 
 

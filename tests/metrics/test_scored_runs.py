@@ -135,6 +135,32 @@ def test_a_guess_without_inputs_has_the_scores_that_are_asked_for() -> None:
 
 
 @pytest.mark.full
+def test_a_guess_without_inputs_is_of_the_clients_whose_predictions_are_kept() -> None:
+    """By hand, with hostile clients that learn other labels and newcomers that never arrive."""
+    result = fedclust.run(
+        {**TINY, "attack": "label_flip", "attack.share": 0.4, "scenario": "newcomers"},
+        {"scenario.arrive_at": [3], "scenario.fraction": 0.25},
+        scores=["brier"],
+        predictions=True,
+    )
+    found = json.loads((result.folder / "federation.json").read_text())["seeds"]["0"]["trivial"]
+    said = result.predictions
+    owners = pd.read_parquet(result.folder / "partition/seed=0.parquet")
+    train = owners[owners["split"] == "train"]
+    (fed,) = build(composed("dataset=digits", "partition=iid")).federations.values()
+    targets = fed.pool.y[torch.tensor(train["row"].to_numpy())].numpy()
+    assert 0 < said["client"].nunique() < 5  # three of eight are hostile, and two away
+    guess = np.zeros((len(said), 10))
+    for client in said["client"].unique():
+        own = targets[(train["client"] == client).to_numpy()]
+        guess[said["client"] == client] = np.bincount(own, minlength=10) / len(own)
+    truth = said["target"].to_numpy()
+    assert found["accuracy"] == pytest.approx((guess.argmax(1) == truth).mean())
+    brier = np.square(guess - np.eye(10)[truth]).sum(1).mean()
+    assert found["brier"] == pytest.approx(brier)
+
+
+@pytest.mark.full
 def test_asked_for_afterwards_they_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedclust.launch.typed.names_folder", lambda _: False)
     fedclust.run(TINY, rounds=1)

@@ -30,6 +30,14 @@ def test_newcomers_arrive_in_equal_parts_and_stay() -> None:
     assert not any(r.shifted.any() for r in rounds)
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 3, 5, 6])
+def test_who_has_arrived_at_the_end_was_present_in_the_last_round(rounds: int) -> None:
+    scenario, fed = Newcomers(fraction=0.4, arrive_at=[2, 5]), federation()
+    arrived = scenario.arrived(fed, 3, rounds)
+    assert torch.equal(arrived, play(scenario, fed, rounds, 3)[-1].present)
+    assert Static().arrived(fed, 3, rounds) is None
+
+
 def test_the_number_of_late_clients_is_rounded() -> None:
     """Of 20: 0.6, 3.4 and 3.6 clients; at least one."""
     late = [

@@ -17,10 +17,11 @@ from toy_tasks import FEATURES, TASKS, WIDE, dataset_for, federation_for, pool_f
 from fedclust.cluster_metrics.descriptor import Descriptor
 from fedclust.config.data import federate
 from fedclust.config.fits import check_suits
+from fedclust.core.attack import Attack, under_attack
 from fedclust.core.calls import GradCall, Shards, TrainCall
 from fedclust.core.task import Classification, Task
-from fedclust.core.trivial import loss_of_all, trivial
-from fedclust.core.types import Dataset, Pool, Split
+from fedclust.core.trivial import loss_of_all, predicted, trivial
+from fedclust.core.types import Dataset, Federation, Pool, Split
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import UserError
 from fedclust.models.mlp import mlp
@@ -31,6 +32,7 @@ from fedclust.scenarios.swap_all import SwapAll
 from fedclust.solver import Solver
 from fedclust.tasks.multilabel import Multilabel
 from fedclust.tasks.regression import Regression
+from fedclust.updates.attacks import LabelFlip, SignFlip
 
 CPU = torch.device("cpu")
 
@@ -193,6 +195,36 @@ def test_the_loss_of_one_guess_for_all_is_that_of_the_mean_of_all_targets() -> N
     guess = y[torch.cat(unequal)].double().mean(0)
     want = float((y[fed.test.index.long()].double() - guess).square().mean())
     assert loss_of_all(replace(fed, train=Split.of(unequal))) == pytest.approx(want)
+
+
+@pytest.mark.parametrize(
+    ("name", "attack"), [("smoothed", SignFlip()), ("smoothed", LabelFlip()), ("mse", SignFlip())]
+)
+def test_a_guess_is_of_the_clients_that_methods_are_tested_on(name: str, attack: Attack) -> None:
+    """As in the federation without those that are hostile or never arrive."""
+    whole = federation_for(TASKS[name], clients=5)
+    fed = under_attack({0: whole}, attack)[0]
+    assert fed.hostile is not None
+    (hostile,) = fed.hostile.nonzero().flatten().tolist()
+    away = (hostile + 2) % 5
+    arrived = torch.arange(5) != away
+
+    def without(*left_out: int) -> Federation:
+        kept = [client for client in range(5) if client not in left_out]
+        train, test = (
+            Split.of([split.of_client(client) for client in kept])
+            for split in (whole.train, whole.test)
+        )
+        return replace(whole, train=train, test=test, group=whole.group[kept])
+
+    for there, alone in ((None, without(hostile)), (arrived, without(hostile, away))):
+        assert trivial(fed, there) == trivial(alone)
+        assert trivial(fed, there) != trivial(whole)
+        said, want = predicted(fed, there), predicted(alone)
+        assert torch.equal(said.targets, want.targets)
+        assert torch.equal(said.predictions, want.predictions)
+        assert set(said.client.tolist()).isdisjoint({hostile} if there is None else {hostile, away})
+    assert loss_of_all(fed) == pytest.approx(loss_of_all(without(hostile)))
 
 
 REFUSED: list[tuple[Task, Any, str]] = [

@@ -11,27 +11,38 @@ _MOST = 0.5  # of the rows; seeds that use so many have most of theirs in common
 
 
 def other_data(arms: Sequence[Arm]) -> list[str]:
-    """A line for every setting whose jobs met other data, though their configs name the same.
+    """A line for every setting whose arms met other data in a seed that they share, though their
+    configs name the same.
 
     Compared are the digests that jobs keep of their examples and of the partition of every seed;
-    jobs of earlier versions have none.
+    jobs of earlier versions have none. Jobs with other seeds may divide and scale the examples
+    otherwise, so they are not compared.
     """
     lines = []
     for setting in settings_of(arms):
-        met: dict[str, dict[str, list[str]]] = {}  # what → digest → arms
-        for arm in arms:
-            for what, digest in _digests(arm) if arm.setting == setting else ():
-                labels = met.setdefault(what, {}).setdefault(digest, [])
-                labels += [arm.name] if arm.name not in labels else []
-        differing = {what: by for what, by in met.items() if len(by) > 1}
-        if differing:
-            what, by = next(iter(differing.items()))
+        own = [arm for arm in arms if arm.setting == setting]
+        if differing := _differing(own):
+            what, groups = differing
             lines.append(
                 f"{setting + ': ' if setting else ''}the jobs met different data ({what}): "
-                f"{' | '.join(', '.join(names) for names in by.values())}; differences between "
+                f"{' | '.join(', '.join(names) for names in groups)}; differences between "
                 "them may come from the data"
             )
     return lines
+
+
+def _differing(arms: Sequence[Arm]) -> tuple[str, list[list[str]]] | None:
+    """What differs in the first seed in which something does, and the arms that met the same."""
+    seeds = sorted({seed for arm in arms for run in arm.jobs for seed in run.seeds})
+    for seed in seeds:
+        met: dict[str, dict[str, list[str]]] = {}  # what → digest → arms
+        for arm in arms:
+            for what, digest in _digests(arm, seed):
+                met.setdefault(what, {}).setdefault(digest, []).append(arm.name)
+        for what, by in met.items():
+            if len(by) > 1:
+                return what, list(by.values())
+    return None
 
 
 def redrawn(arms: Sequence[Arm]) -> dict[str, float]:
@@ -89,11 +100,11 @@ def limits_of_tests(arms: Sequence[Arm]) -> list[str]:
     return lines
 
 
-def _digests(arm: Arm) -> list[tuple[str, str]]:
-    """What the jobs of an arm met, with its digest."""
+def _digests(arm: Arm, seed: int) -> list[tuple[str, str]]:
+    """What the job of an arm that has a seed met, with its digest."""
     digests = []
     for run in arm.jobs:
         data = run.federation.get("data")
-        if isinstance(data, Mapping):
+        if seed in run.seeds and isinstance(data, Mapping):
             digests += [(str(what), str(digest)) for what, digest in data.items()]
     return digests

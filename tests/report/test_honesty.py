@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -313,3 +313,23 @@ def test_jobs_that_met_other_data_are_told(tmp_path: Path, plain: Plain, digest:
     assert told == ([line] if digest == "2" else [])
     notes = " ".join(note for table in report.tables for note in table.notes)
     assert ("all arms use the same data" in notes) == (digest == "1")
+
+
+def test_jobs_that_differ_in_their_seeds_are_not_compared(tmp_path: Path, job: Any) -> None:
+    """A table is divided and scaled by seed, so jobs of other seeds have other examples."""
+
+    def said(folder: Path, jobs: Sequence[tuple[str, int, str]]) -> list[str]:
+        for name, seed, digest in jobs:
+            place, given = folder / f"{name}{seed}", {"seeds": [seed]}
+            job(place, name, seeds=(seed,), rounds=2, config=given, overrides=[f"seeds=[{seed}]"])
+            about = {"parameters": 1, "seeds": {}, "data": {"the examples": digest}}
+            (place / "federation.json").write_text(json.dumps(about))
+        return [line for line in contents(folder).banners if "different data" in line]
+
+    one = [("ifca", seed, f"of seed {seed}") for seed in range(3)]
+    assert said(tmp_path / "one", one) == []
+    both = [*one, *(("lcfl", seed, f"of seed {seed}") for seed in range(3))]
+    assert said(tmp_path / "both", both) == []
+    assert said(tmp_path / "apart", [*one[:2], ("lcfl", 2, "of seed 2")]) == []
+    (line,) = said(tmp_path / "changed", [*both[:-1], ("lcfl", 2, "another")])
+    assert "different data (the examples): ifca | lcfl;" in line

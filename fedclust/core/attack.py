@@ -62,8 +62,9 @@ def under_attack(
         if targets is not None:
             owner, _ = train.owner_and_place()
             train = Split(train.index + (count * hostile[owner]).to(train.index.dtype), train.start)
+        many = int(hostile.sum())
         told = (
-            f"{int(hostile.sum())} of {len(hostile)} clients are hostile "
+            f"{many} of {len(hostile)} clients {'is' if many == 1 else 'are'} hostile "
             f"({named or type(attack).__name__}); what is tested are the others"
         )
         more = getattr(attack, "remark", "")

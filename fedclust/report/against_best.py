@@ -133,6 +133,6 @@ def silence(untold: Sequence[Standing]) -> str:
     compared = "one comparison" if rivals == 1 else f"{rivals} comparisons"
     return (
         f"Whether {'the others are' if rivals > 1 else 'the other is'} worse cannot be told: the "
-        f"smallest p value that {seeds} can give is {least_p(most):.2g}, and significance in "
+        f"smallest p value that {seeds} can give is {least_p(most):.15g}, and significance in "
         f"{compared} takes {needed} seeds."
     )

@@ -5,6 +5,7 @@ Longer than other files because the two tables and the words below them are read
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -131,7 +132,8 @@ def _interval(one: Standing, digits: int) -> str:
 
 
 def _small(p: float) -> str:
-    return "below 0.001" if p < 0.001 else f"{p:.3f}"
+    """A p value with three decimals, rounded up: none looks smaller than it is."""
+    return "below 0.001" if p < 0.001 else f"{math.ceil(round(1000 * p, 9)) / 1000:.3f}"
 
 
 def _verdict(one: Standing, spec: Spec) -> str:

@@ -14,9 +14,10 @@ from rich.console import Console
 from fedclust.helpers.errors import ConfigError
 from fedclust.papers.reports import all_contents, contents, spec_of
 from fedclust.report import diagrams, figures
-from fedclust.report.against_best import rule, standings
-from fedclust.report.comparison import overall
+from fedclust.report.against_best import Standing, rule, silence, standings
+from fedclust.report.comparison import _small, overall
 from fedclust.report.headline import score_column, standing
+from fedclust.report.statistics.paired import paired
 from fedclust.report.table import Table
 from fedclust.report.terminal import print_summary
 from fedclust.report.write import Contents
@@ -115,12 +116,20 @@ def test_what_is_not_significantly_below_the_best_is_bold_with_it(
     assert any(row.startswith("*: the best mean, and all") for row in rows)
 
 
+def test_a_p_value_is_never_shown_as_a_smaller_one() -> None:
+    shown = {0.0625: "0.063", 0.125: "0.125", 0.0501: "0.051", 0.05: "0.050", 1.0: "1.000"}
+    assert {p: _small(p) for p in shown} == shown
+    assert _small(3 * 0.1) == "0.300"  # 0.30000000000000004
+    four = Standing("untold", 1, against=paired(np.arange(4.0)))
+    assert "smallest p value that 4 seeds can give is 0.125, and" in silence([four])
+
+
 def test_five_seeds_say_that_they_are_too_few(sweep: Callable[..., Contents]) -> None:
     report = sweep({"a": [0.9] * 5, "b": [0.5] * 5})
     assert [row[1].strong for row in found(report, "table").rows] == [True, False]
     said = (
         "Whether the other is worse cannot be told: the smallest p value that 5 seeds can give is "
-        "0.062, and significance in one comparison takes 6 seeds."
+        "0.0625, and significance in one comparison takes 6 seeds."
     )
     assert found(report, "table").notes[-1] == f"Bold: the best mean. {said}"
     table = found(report, "comparison")

@@ -47,6 +47,7 @@ _ALSO = {
     **dict.fromkeys(("method", "strategy"), "algorithm"),
     **dict.fromkeys(("data", "data_name"), "dataset"),
 }
+_STRAY, _BRACKETS = " ,;'\"", "[](){}"  # signs that a list leaves at the ends of one of its values
 _FEW = 8  # choices of a group that a line names
 # what Hydra's grammar says of text that stands in no quotes
 _UNREAD = ("token recognition error", "no viable alternative", "mismatched input", "extraneous inp")
@@ -112,7 +113,9 @@ def _unquoted(line: str, given: Typed) -> str:
         key, equals, value = text.partition("=")
         if equals and not _is_read(text):
             plain = value.strip("'\"")  # quotes within are part of it
-            remedy = f"write {typed(key, plain)}"
+            bare = value.strip(_STRAY + (_BRACKETS if key in groups(given.own) else ""))
+            whole = bool(bare) and "," not in bare and _is_read(f"{key}={bare}")
+            remedy = f"write {pasted(f'{key}={bare}') if whole else typed(key, plain)}"
             if not _is_read(f"{key}=1"):
                 remedy = "a key has letters from a to z, digits, -, _ and dots"
             return f"{text} cannot be read: {remedy}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.config.job import Job
+from fedclust.config.schema import RunConfig
 from fedclust.core.federation import digest, summary, write_table
 from fedclust.core.traits import traits_of
 from fedclust.core.trivial import loss_of_all, predicted
@@ -31,6 +32,7 @@ from fedclust.helpers.errors import (
     UserError,
     counted,
     require,
+    typed,
 )
 from fedclust.helpers.garbage import searched_as_usual
 from fedclust.helpers.memory import readable, short_of_memory
@@ -241,7 +243,10 @@ def check_clusters(config: Mapping[str, Any], num_clients: int) -> None:
             named = name
         elif isinstance(shared, Mapping) and shared.get(name) == value:
             named = f"cluster_method.{name}"  # the algorithm refers to it
-        require(value <= num_clients, named, value, f"at most the {num_clients} clients there are")
+        allowed = f"at most the {num_clients} clients there are"
+        if named == "num_clusters" and value == RunConfig.num_clusters:
+            allowed += f"; {value} is the default, and {typed(named, num_clients)} sets another"
+        require(value <= num_clients, named, value, allowed)
 
 
 _BOUND = 1000  # times the loss of a guess without inputs, beyond which no model learns

@@ -31,6 +31,10 @@ BAD = [
     (["name=größe"], "name=größe cannot be read: write 'name=\"größe\"'"),
     (["tags.é=1"], "tags.é=1 cannot be read: a key has letters from a to z, digits"),
     (["name='a"], "name='a cannot be read: write name=a"),
+    (["algorithm=ifca,"], "algorithm=ifca, cannot be read: write algorithm=ifca"),
+    (["algorithm=[ifca"], "algorithm=[ifca cannot be read: write algorithm=ifca"),
+    (["rounds=3,"], "rounds=3, cannot be read: write rounds=3"),
+    (["dataset.separator=;"], "write 'dataset.separator=\";\"'"),
     (["name=St. Mary's"], "name=St. Mary's cannot be read: write 'name=\"St. Mary'\"'\"'s\"'"),
     (["algorithm=lcfl,ifca"], "algorithm=lcfl,ifca is not allowed: "),
     (["hydra.launcher.timeout=2"], "`fedclust run --cfg hydra` shows the keys"),
@@ -210,6 +214,11 @@ BAD = [
     (["solver.steps=5"], "solver.steps"),
     (["clients_per_round=41"], "clients_per_round=41"),
     (["num_clusters=41"], "num_clusters=41"),
+    (
+        ["partition=iid", "partition.num_clients=3"],
+        "num_clusters=4 is not allowed: at most the 3 clients there are; 4 is the default, and "
+        "num_clusters=3 sets another",
+    ),
     (["partition.num_clients=3"], "partition.num_clients=3"),
     (["partition.num_clients=100000"], "partition.num_clients"),
     (["partition=natural"], "partition"),

@@ -42,6 +42,10 @@ _NAMED = re.compile(f"(?:^|/)(?:{_HUB})" + r"[^/]*-(?!\d{8}\.)([0-9a-f]{8})\.\w+
 _SHOWN = 3  # names in a message
 
 
+class _OtherError(Exception):
+    """A file that is whole and holds something else, in words."""
+
+
 def file_digest(key: str, file: str) -> str:
     """SHA-256 of a file, hexadecimal digits.
 
@@ -74,8 +78,8 @@ def read_state(key: str, file: str) -> State:
         read = _safetensors if path.suffix == ".safetensors" else _pickled
         state = read(path)
     except Exception as error:  # a damaged file raises whatever its reader happens to meet first
-        words = " ".join(str(error).split())[:120] or type(error).__name__
-        raise ConfigError(f"{key}={file} is not allowed: it cannot be read ({words})") from error
+        why = str(error) if isinstance(error, _OtherError) else "it is not a whole file of weights"
+        raise ConfigError(f"{key}={file} is not allowed: {why}") from error
     inside = next((one for one in _INSIDE if isinstance(state.get(one), Mapping)), None)
     state = state if inside is None else state[inside]
     odd = [n for n, value in state.items() if not (isinstance(value, Tensor) and type(n) is str)]
@@ -91,7 +95,7 @@ def _pickled(path: Path) -> dict[str, Any]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except (UnpicklingError, KeyError) as error:  # KeyError: a text, read as pickled
-        raise ValueError("it is no file of PyTorch's, or holds more than tensors") from error
+        raise _OtherError("it is no file of PyTorch's, or holds more than tensors") from error
     return dict(found) if isinstance(found, Mapping) else {}
 
 
@@ -103,7 +107,9 @@ def _safetensors(path: Path) -> dict[str, Any]:
     state = {}
     for name, one in header.items():
         first, end = one["data_offsets"]
-        part, kind = raw[start + first : start + end], _KINDS[one["dtype"]]
+        part, kind = raw[start + first : start + end], _KINDS.get(one["dtype"])
+        if kind is None:
+            raise _OtherError(f"it has values of type {one['dtype']}: one of {', '.join(_KINDS)}")
         flat = torch.frombuffer(part, dtype=kind) if part else torch.empty(0, dtype=kind)
         state[name] = flat.view(one["shape"])
     return state

@@ -145,9 +145,23 @@ def test_what_does_not_fit_is_one_line(tmp_path: Path) -> None:
     )
     refused(r"frozen=2\.w is not allowed", state, ("2.w",))
     refused("leave something to train", state, ("*",))
+    torch.save(state, file)
+    whole, safe = Path(file).read_bytes(), tmp_path / "x.safetensors"
+    for part in (b"", whole[: len(whole) // 2]):
+        Path(file).write_bytes(part)
+        safe.write_bytes(part)
+        for one in (file, str(safe)):
+            with pytest.raises(ConfigError) as caught:
+                beginning(network, one)
+            allowed = "it is not a whole file of weights"
+            assert str(caught.value) == f"weights={one} is not allowed: {allowed}"
     Path(file).write_bytes(b"PK nothing")
-    with pytest.raises(ConfigError, match="it cannot be read"):
+    with pytest.raises(ConfigError, match="not allowed: it is no file of PyTorch's, or holds more"):
         beginning(network, file)
+    header = b'{"a": {"dtype": "F8_E4M3", "shape": [1], "data_offsets": [0, 1]}}'
+    safe.write_bytes(len(header).to_bytes(8, "little") + header + b"0")
+    with pytest.raises(ConfigError, match="it has values of type F8_E4M3: one of F64, F32"):
+        beginning(network, str(safe))
     Path(file).write_text("hello")
     with pytest.raises(ConfigError, match="it is no file of PyTorch's, or holds more than tensors"):
         beginning(network, file)

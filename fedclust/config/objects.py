@@ -145,6 +145,9 @@ class Objects:
             if "text" in allowed and (value is None or isinstance(value, bool | float)):
                 text = str(shown).lower() if isinstance(value, bool) else str(shown)
                 allowed += f"; {typed(key, text)} is text"
+            if allowed.startswith("a list") and isinstance(value, str | int | float):
+                fits = not _misfit([value], hint)
+                allowed += f"; {typed(key, [value])} is one" if fits else ""
             raise ConfigError(f"{key}={shown} is not allowed: expected {allowed}")
 
     def _build(self, node: Any, key: str, from_data: Mapping[str, Any]) -> Any:

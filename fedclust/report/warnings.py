@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedclust.config.parts import is_null
 from fedclust.helpers.errors import counted
 from fedclust.report.arms import Arm
 from fedclust.report.changed_files import broken
@@ -92,7 +93,8 @@ def _of_arm(arm: Arm) -> list[str]:
         for seed, error in sorted(arm.run.failed.items())
     ]
     if arm.curve("train_loss") and (loss := float(arm.last("train_loss").max())) > _EXPLODED:
+        less = "solver.lr" if is_null(arm.run.config, "privacy") else "privacy.noise or solver.lr"
         lines.append(
-            f"{arm.label}: the training loss ends at {loss:.2g}; a smaller solver.lr may help"
+            f"{arm.label}: the training loss ends at {loss:.2g}; a smaller {less} may help"
         )
     return lines

@@ -155,6 +155,17 @@ def test_a_loss_that_explodes_is_told(tmp_path: Path, job: Job) -> None:
     assert banner == "ifca: the training loss ends at 5e+199; a smaller solver.lr may help"
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_loss_that_explodes_with_privacy_may_be_that_of_the_noise(
+    tmp_path: Path, job: Job
+) -> None:
+    private = {"_target_": "fedclust.updates.privacy.ClientDP", "noise": 5.0}
+    job(tmp_path, "ifca", rounds=2, loss=1e200, config={"privacy": private})
+    (banner,) = contents(tmp_path).banners
+    told = "a smaller privacy.noise or solver.lr may help"
+    assert banner == f"ifca: the training loss ends at 5e+199; {told}"
+
+
 @pytest.mark.full
 def test_claims_end_the_run(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for claim in table(sweep, "claims"):

@@ -56,6 +56,10 @@ class Sampling(Ranged):
         )
         return self.clients_per_round
 
+    def samples_all(self, num_clients: int) -> bool:
+        """Whether every client that has arrived is in every cohort, of at most `num_clients`."""
+        return self.cohort_size(num_clients) == num_clients
+
     def share(self, rnd: Round) -> float:
         """The fraction of the clients with data that a cohort takes."""
         if self.clients_per_round is None:

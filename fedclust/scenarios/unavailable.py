@@ -42,6 +42,10 @@ class Unavailable(Sampling):
     stragglers: Probability = 0.0
     min_work: Annotated[Fraction, OnlyWithout("stragglers", 0)] = 0.1
 
+    def samples_all(self, num_clients: int) -> bool:
+        """Not where clients drop out."""
+        return self.dropout == 0 and super().samples_all(num_clients)
+
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
         """Rounds without end, each with drop-outs and stragglers of its own."""
         return self.play(fed, seed, self._disturb)

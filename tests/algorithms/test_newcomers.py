@@ -15,6 +15,9 @@ from fedclust.algorithms.layers.newcomers import Newcomers
 from fedclust.core.types import Federation, Round, Split
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.simulation import fields_of
+from fedclust.scenarios import newcomers as scenarios
+from fedclust.scenarios.static import Static
+from fedclust.scenarios.unavailable import Unavailable
 
 LATE = (2, 9)
 
@@ -171,6 +174,26 @@ def test_newcomers_without_a_model_are_counted_and_no_accuracy_is_recorded(
     _, cost = algorithm.round(state, engine_for(fed).at(away), away)
     assert cost.notes["newcomers_served"] == 1 - len(without) / 2
     assert "accuracy_newcomers" not in cost.notes
+
+
+@pytest.mark.parametrize(
+    ("scenario", "told"),
+    [
+        (Static(), True),
+        (Static(participation=0.5), False),
+        (Static(clients_per_round=CLIENTS), True),
+        (Static(clients_per_round=CLIENTS - 1), False),
+        (scenarios.Newcomers(), True),
+        (Unavailable(dropout=0.1), False),
+        (Unavailable(dropout=0, stragglers=0.5), True),
+    ],
+)
+def test_where_nobody_is_ever_new_it_says_so(scenario: Any, told: bool) -> None:
+    line = (
+        "every client is sampled in the round in which it arrives, so no client is new and no test "
+        "of newcomers is recorded; lower participation"
+    )
+    assert method("labels").beside(scenario, CLIENTS) == (line if told else "")
 
 
 def test_one_inside_another_is_refused() -> None:

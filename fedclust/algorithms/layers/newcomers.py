@@ -21,6 +21,7 @@ from fedclust.algorithms.steps import clients_with_data
 from fedclust.core.front import Clients
 from fedclust.core.traits import Traits
 from fedclust.core.types import Cost, Round, Served, Split
+from fedclust.core.verbs import Scenario
 from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ops import cluster_mean
@@ -61,6 +62,17 @@ class Newcomers(Wrapper):
         base, sampled = super().traits, ("participation", "clients_per_round")
         unused = {key: why for key, why in base.unused.items() if key not in sampled}
         return replace(base, unnoised="losses or descriptors of their data", unused=unused)
+
+    def beside(self, scenario: Scenario, num_clients: int) -> str:
+        """That of the base, and where everybody is sampled at once."""
+        samples_all = getattr(scenario, "samples_all", None)
+        if samples_all is None or not samples_all(num_clients):
+            return super().beside(scenario, num_clients)
+        told = (
+            "every client is sampled in the round in which it arrives, so no client is new and no "
+            "test of newcomers is recorded; lower participation"
+        )
+        return "; ".join(filter(None, (super().beside(scenario, num_clients), told)))
 
     @property
     def added(self) -> Mapping[str, type[Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -43,6 +43,8 @@ class Local(Method):
         """
 
         models: ClientModels
+
+    sends: ClassVar[bool] = False
 
     @property
     def unused(self) -> Mapping[str, str]:

@@ -21,6 +21,7 @@ class Traits:
             `fedclust.algorithms.steps` does: then the server can take another step along them.
         unnoised: what clients send that no noise is added to, with a server that is private; "" for
             nothing.
+        sends: whether clients send anything that training has made.
         steps_by_gradients: key and value by which the server steps against gradients, which move no
             running statistics; "" where it does not.
         several: what keeps a client's running statistics from staying with it, in words; "" for
@@ -36,6 +37,7 @@ class Traits:
 
     averages: bool = False
     unnoised: str = "more than updates to be averaged, as far as anybody has said"
+    sends: bool = True
     steps_by_gradients: str = ""
     several: str = ""
     serves_mixtures: bool = False

@@ -272,7 +272,9 @@ def remarks_of_setting(job: Job) -> list[str]:
 def remarks_of_method(job: Job) -> list[str]:
     """What a reader of the results must know of the method in so many rounds."""
     num_clients = max(fed.num_clients for fed in job.federations.values())
-    said = (job.algorithm.remark(job.rounds), job.algorithm.beside(job.scenario, num_clients))
+    said = [job.algorithm.remark(job.rounds), job.algorithm.beside(job.scenario, num_clients)]
+    if job.attack is not None and not traits_of(job.algorithm).sends:
+        said.append("nothing is sent, so the attack only takes clients out of the test")
     return list(filter(None, said))
 
 

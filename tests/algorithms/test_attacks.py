@@ -12,16 +12,19 @@ from digits_jobs import config_of
 from planted import ALGORITHMS, CLIENTS, configured, engine_for, federation, rounds_of, same
 from torch import Tensor
 
+from fedclust.algorithms.layers.finetune import FineTune
 from fedclust.config.build import build
 from fedclust.core.attack import forged, under_attack
 from fedclust.core.front import Train
 from fedclust.core.optimizers import SGD
+from fedclust.core.traits import traits_of
 from fedclust.core.types import Evaluation, Served
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.errors import ConfigError
 from fedclust.metrics.recovery import apart, recovery
 from fedclust.runtime.client_table import client_rows
 from fedclust.runtime.folder import config_hash
+from fedclust.runtime.run import remarks_of_method
 from fedclust.runtime.simulation import Simulation
 from fedclust.updates.attacks import ALIE, IPM, LabelFlip, MinMax, NoAttack, Noise, SignFlip, hidden
 
@@ -215,6 +218,15 @@ def test_a_job_under_attack() -> None:
     assert simulation.attack is job.attack
     with pytest.raises(ConfigError, match=r"attack.share=0.7 is not allowed"):
         build(config_of("ifca", "attack=alie", "attack.share=0.7"))
+
+
+@pytest.mark.parametrize("attack", ["sign_flip", "label_flip"])
+def test_where_nothing_is_sent_an_attack_only_takes_clients_out_of_the_test(attack: str) -> None:
+    told = "nothing is sent, so the attack only takes clients out of the test"
+    alone, sending = (build(config_of(name, f"attack={attack}")) for name in ("local", "ifca"))
+    assert (remarks_of_method(alone), remarks_of_method(sending)) == ([told], [])
+    assert remarks_of_method(build(config_of("local"))) == []
+    assert traits_of(FineTune(base=alone.algorithm, solver=SGD(lr=0.1))).sends is False
 
 
 def test_alie_says_what_it_takes_where_the_hostile_are_the_majority() -> None:

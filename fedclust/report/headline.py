@@ -127,6 +127,13 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
             about = {"arm": arm.label, "column": head, "metric": name, "n": len(values)}
             known = {"mean": values.mean(), "std": values.std()} if len(values) else {}
             records.append(about | {key: float(value) for key, value in known.items()})
+    spent = privacy_spent(spec.metric, arms)
+    for head in spent.values():
+        for arm in (one for one in arms if one.curve("epsilon")):
+            values = arm.last("epsilon")
+            cells[arm.label, head] = Cell(text=one_or_range(values))
+            about = {"arm": arm.label, "column": head, "metric": "epsilon", "n": len(values)}
+            records.append(about | {"mean": float(values.mean())} if len(values) else about)
     seeds = {(str(record["arm"]), str(record["column"])): int(record["n"]) for record in records}
     beside = guesses(arms, [spec.metric], by_setting=in_panels(arms))
     for one in beside:
@@ -135,13 +142,17 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
         for head in titles:  # it learns nothing, so every round has the same
             cells[one.label, head] = Cell(text=text, pale=True)
             seeds[one.label, head] = len(values)
-    heads, rows = layout(arms, titles, cells, seeds, [*found.values(), *aside], beside)
+    heads, rows = layout(
+        arms, titles, cells, seeds, [*found.values(), *spent.values(), *aside], beside
+    )
     unit = " (%)" if scale == 100.0 else ""
     notes = _notes(spec, arms, [one for one in records if one["metric"] == spec.metric])
     if found:
         notes.append(
             f"{', '.join(found.values())}: agreement of clusters and true groups at the end."
         )
+    if spent:
+        notes.append("epsilon: of differential privacy in the last round, for one seed.")
     guess_notes = below(spec, arms)
     rules = rule([place for one in standings.values() for place in one.values()], spec.metric)
     return Table(
@@ -165,6 +176,20 @@ def recovered(metric: str, arms: Sequence[Arm]) -> dict[str, str]:
         for name, head in shown.items()
         if name != metric and any(arm.curve(name) for arm in arms)
     }
+
+
+def privacy_spent(metric: str, arms: Sequence[Arm]) -> dict[str, str]:
+    """The column of epsilon in a main table of arms of which some are private, by metric."""
+    private = metric != "epsilon" and any(arm.curve("epsilon") for arm in arms)
+    return {"epsilon": "epsilon"} if private else {}
+
+
+def one_or_range(values: NDArray[np.float64]) -> str:
+    """Values [S] of seeds that are mostly the same, maybe infinite: the one, or the range."""
+    if not len(values):
+        return "–"
+    low, high = f"{values.min():.2f}", f"{values.max():.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def standing(arms: Sequence[Arm], column: Score, metric: str) -> dict[str, Standing]:

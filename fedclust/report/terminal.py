@@ -16,7 +16,9 @@ from fedclust.report.formats import decimals, factor, in_percent, plus_minus
 from fedclust.report.group_recovery import words
 from fedclust.report.headline import (
     cell,
+    one_or_range,
     printed_for,
+    privacy_spent,
     recovered,
     score_column,
     standing,
@@ -75,7 +77,8 @@ def _print(report: Contents, console: Console) -> None:
     grid.add_column("arm")
     best = {"max": "best ", "validation": "validated "}.get(report.spec.score, "")
     beside = recovered(metric, report.arms)
-    for head in (f"{best}{metric}{unit}", *beside.values()):
+    spent = privacy_spent(metric, report.arms)
+    for head in (f"{best}{metric}{unit}", *beside.values(), *spent.values()):
         grid.add_column(head, justify="right")
     column = score_column(report.spec, report.arms)
     printed = {arm.label: printed_for(report.spec, arm, column) for arm in report.arms}
@@ -85,7 +88,8 @@ def _print(report: Contents, console: Console) -> None:
     places = standing(report.arms, column, metric)
     for arm in report.arms:
         score = factor(metric) * np.array(list(arm.by_seed(metric, report.spec.score).values()))
-        others = (plus_minus(arm.last(name)) for name in beside)
+        others = [plus_minus(arm.last(name)) for name in beside]
+        others += [one_or_range(arm.last(name)) for name in spent]
         leads = arm.label in places and places[arm.label].leads
         mark = "* " if leads and not console.is_terminal else ""  # a file has no bold
         text = Text(
@@ -98,7 +102,7 @@ def _print(report: Contents, console: Console) -> None:
     for guess in guesses(report.arms, [metric], by_setting=False):
         score = factor(metric) * guess.values[metric]
         text = Text(plus_minus(score, decimals(metric, score)), style="dim")
-        dashes = [Text("–")] * len([*beside, *papers])
+        dashes = [Text("–")] * len([*beside, *spent, *papers])
         grid.add_row(Text(guess.label, style="dim"), text, *dashes, Text(str(len(score))))
     console.print(grid)
     say(console, "mean ± std over seeds", style="dim")

@@ -9,6 +9,7 @@ import re
 import shutil
 import zlib
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,46 @@ def test_a_loss_that_explodes_with_privacy_may_be_that_of_the_noise(
     (banner,) = contents(tmp_path).banners
     told = "a smaller privacy.noise or solver.lr may help"
     assert banner == f"ifca: the training loss ends at 5e+199; {told}"
+
+
+@pytest.mark.filterwarnings("error")
+def test_epsilon_stands_beside_the_score_of_a_private_job(
+    tmp_path: Path, plain: Callable[..., Path]
+) -> None:
+    scores = {"accuracy": [[0.5, 0.6], [0.7, 0.8]]}
+    for name, spent in {"a": [[2.0, 2.0], [3.25, 3.25]], "b": [[1.0, 1.0], [7.5, inf]]}.items():
+        curves = {**scores, "epsilon": spent}
+        plain(tmp_path / name, curves, choices={"algorithm": name})
+    plain(tmp_path / "c", scores, choices={"algorithm": "c"})
+    main = next(one for one in contents(tmp_path).tables if one.name == "table")
+    assert main.columns == ("arm", "last (round 2)", "epsilon", "seeds")
+    assert [row[2].text for row in main.rows] == ["3.25", "7.50 to inf", "–"]
+    assert "epsilon: of differential privacy in the last round, for one seed." in main.notes
+    spent = {one["arm"]: one["mean"] for one in main.records if one["metric"] == "epsilon"}
+    assert spent == {"a": 3.25, "b": inf}
+    lines = [line.split() for line in summary(tmp_path).splitlines()]
+    assert ["arm", "accuracy", "%", "epsilon", "seeds"] in lines
+    ends = [line[-4:] for line in lines if "±" in line and "mean" not in line]
+    assert ends == [["±", "5.00", "3.25", "2"], ["7.50", "to", "inf", "2"], ["±", "5.00", "–", "2"]]
+
+
+def test_epsilon_of_several_settings_is_a_line_of_each_that_is_private(
+    tmp_path: Path, plain: Callable[..., Path]
+) -> None:
+    for name in ("a", "b"):
+        for alpha, spent in {"1": {"epsilon": [[4.0]]}, "2": {}}.items():
+            plain(
+                tmp_path / f"{name}-{alpha}",
+                {"accuracy": [[0.5]], **spent},
+                choices={"algorithm": name, "partition": "dirichlet"},
+                overrides=[f"partition.alpha={alpha}"],
+            )
+    main = next(one for one in contents(tmp_path).tables if one.name == "table")
+    assert [[cell.text for cell in row] for row in main.rows] == [
+        ["alpha=1", "50.00", "50.00"],
+        ["alpha=1, epsilon", "4.00", "4.00"],
+        ["alpha=2", "50.00", "50.00"],
+    ]
 
 
 @pytest.mark.full

@@ -150,6 +150,7 @@ class LaunchedJob:
         method = str(self.chosen["algorithm"])
         self._once = Once(method, jobs.notes.is_new) if in_sweep else None
         self._title = method
+        self._untold: list[tuple[str, bool]] = []  # until nothing is refused: an error comes last
         self._began = perf_counter()
 
     def run(self) -> float:
@@ -166,13 +167,12 @@ class LaunchedJob:
         Raises:
             UserError: for a config that cannot run.
         """
-        aside = Aside(self._title, self.console, self._once)
         self._composed, resolved = checked(
             self._composed,
             self.chosen,
             self.typed,
             self._jobs.shared,
-            lambda line, of_method: aside.remark(line, of_method=of_method),
+            lambda *told: self._untold.append(told),
         )
         resolved["seeds"] = schema.seed_list(resolved["seeds"])
         self._title = _title(self.chosen, resolved)
@@ -249,6 +249,7 @@ class LaunchedJob:
         config = {**config, "device": device, "engine": here().agree(folder.engine)}
         built = build(config, jobs.own, federations=jobs.data.of(config))
         jobs.data.keep(built.federations)
+        self._tell()
         aside = Aside(self._title, self.console, self._once)
         unused = traits_of(built.algorithm).unused
         for line in without_effect(self._composed, folder.config, self.typed):
@@ -258,6 +259,12 @@ class LaunchedJob:
             check_report(config)
         self._afterwards.callback(built.tracker.close)
         return built
+
+    def _tell(self) -> None:
+        """Say what `checked` has found to have no effect."""
+        aside = Aside(str(self.chosen["algorithm"]), self.console, self._once)
+        for line, of_method in self._untold:
+            aside.remark(line, of_method=of_method)
 
     def progress(self, config: Mapping[str, Any]) -> Progress:
         """What a person sees of the job while it runs."""
@@ -274,6 +281,7 @@ class LaunchedJob:
 
     def told_again(self, folder: RunFolder) -> float:
         """The objective of a job that was done already, which is told."""
+        self._tell()
         for remark in folder.remarks:
             Aside(self._title, self.console).warn(remark)
             self._jobs.notes.add("remarks", remark)

@@ -165,3 +165,13 @@ def test_every_way_tells_what_has_no_effect(
     with pytest.raises(UserError, match="stopped here"):
         way(typed)
     assert told().count(said) == 1
+
+
+def test_a_job_that_is_refused_says_that_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[], str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SweepError):
+        _sweep(("algorithm=fedavg,ifca", "num_clusters=3", "partition.num_clients=0"))
+    assert "num_clusters" not in told()
+    assert told().startswith("fedclust: partition.num_clients=0 is not allowed")

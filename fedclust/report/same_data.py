@@ -8,41 +8,32 @@ from collections.abc import Mapping, Sequence
 from fedclust.report.arms import Arm, settings_of
 
 _MOST = 0.5  # of the rows; seeds that use so many have most of theirs in common
+_OF_ONE_SEED = "the partition of seed "
 
 
 def other_data(arms: Sequence[Arm]) -> list[str]:
-    """A line for every setting whose arms met other data in a seed that they share, though their
-    configs name the same.
+    """A line for every setting whose jobs met other data, though their configs name the same.
 
-    Compared are the digests that jobs keep of their examples and of the partition of every seed;
-    jobs of earlier versions have none. Jobs with other seeds may divide and scale the examples
-    otherwise, so they are not compared.
+    Compared are the digests that jobs keep of the partition of every seed, and, among jobs of the
+    same seeds, of their examples; jobs of earlier versions have none. The examples of a table are
+    scaled for every seed, so those of jobs with other seeds differ.
     """
     lines = []
     for setting in settings_of(arms):
-        own = [arm for arm in arms if arm.setting == setting]
-        if differing := _differing(own):
-            what, groups = differing
+        met: dict[tuple[str, ...], dict[str, list[str]]] = {}  # what, of which seeds → digest
+        for arm in arms:
+            for what, digest in _digests(arm) if arm.setting == setting else ():
+                labels = met.setdefault(what, {}).setdefault(digest, [])
+                labels += [arm.name] if arm.name not in labels else []
+        differing = {what: by for what, by in met.items() if len(by) > 1}
+        if differing:
+            about, by = next(iter(differing.items()))
             lines.append(
-                f"{setting + ': ' if setting else ''}the jobs met different data ({what}): "
-                f"{' | '.join(', '.join(names) for names in groups)}; differences between "
+                f"{setting + ': ' if setting else ''}the jobs met different data ({about[0]}): "
+                f"{' | '.join(', '.join(names) for names in by.values())}; differences between "
                 "them may come from the data"
             )
     return lines
-
-
-def _differing(arms: Sequence[Arm]) -> tuple[str, list[list[str]]] | None:
-    """What differs in the first seed in which something does, and the arms that met the same."""
-    seeds = sorted({seed for arm in arms for run in arm.jobs for seed in run.seeds})
-    for seed in seeds:
-        met: dict[str, dict[str, list[str]]] = {}  # what → digest → arms
-        for arm in arms:
-            for what, digest in _digests(arm, seed):
-                met.setdefault(what, {}).setdefault(digest, []).append(arm.name)
-        for what, by in met.items():
-            if len(by) > 1:
-                return what, list(by.values())
-    return None
 
 
 def redrawn(arms: Sequence[Arm]) -> dict[str, float]:
@@ -100,11 +91,12 @@ def limits_of_tests(arms: Sequence[Arm]) -> list[str]:
     return lines
 
 
-def _digests(arm: Arm, seed: int) -> list[tuple[str, str]]:
-    """What the job of an arm that has a seed met, with its digest."""
+def _digests(arm: Arm) -> list[tuple[tuple[str, ...], str]]:
+    """What the jobs of an arm met, and of which seeds where these decide, with its digest."""
     digests = []
     for run in arm.jobs:
-        data = run.federation.get("data")
-        if seed in run.seeds and isinstance(data, Mapping):
-            digests += [(str(what), str(digest)) for what, digest in data.items()]
+        data, seeds = run.federation.get("data"), tuple(run.federation.get("seeds", {}))
+        for what, digest in data.items() if isinstance(data, Mapping) else ():
+            of = () if str(what).startswith(_OF_ONE_SEED) else seeds
+            digests.append(((str(what), *of), str(digest)))
     return digests

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +81,12 @@ def test_what_a_run_says_of_itself_is_in_the_report(tmp_path: Path, plain: Plain
     for name in ("a", "b"):
         given = {
             **status,
-            "remarks": [*status["remarks"], "no clusters were formed"][: 2 - (name == "b")],
+            "remarks": [*status["remarks"], "nobody is clustered"][: 2 - (name == "b")],
         }
         plain(tmp_path / name, {"accuracy": CURVE}, choices={"algorithm": name}, status=given)
     said = contents(tmp_path).banners
     assert "no client changes within 2 rounds" in said
-    assert "a: no clusters were formed" in said
+    assert "a: nobody is clustered" in said
 
 
 @pytest.mark.parametrize(
@@ -316,20 +316,26 @@ def test_jobs_that_met_other_data_are_told(tmp_path: Path, plain: Plain, digest:
 
 
 def test_jobs_that_differ_in_their_seeds_are_not_compared(tmp_path: Path, job: Any) -> None:
-    """A table is divided and scaled by seed, so jobs of other seeds have other examples."""
+    """A table is scaled for every seed, so jobs with other seeds have other examples."""
 
-    def said(folder: Path, jobs: Sequence[tuple[str, int, str]]) -> list[str]:
-        for name, seed, digest in jobs:
-            place, given = folder / f"{name}{seed}", {"seeds": [seed]}
-            job(place, name, seeds=(seed,), rounds=2, config=given, overrides=[f"seeds=[{seed}]"])
-            about = {"parameters": 1, "seeds": {}, "data": {"the examples": digest}}
+    sizes = dict.fromkeys(("total", "mean", "std", "min", "max"), 1)
+    whole = {"clients": 1, "groups": 0, "examples": {"-1": [1]}, "train": sizes, "test": sizes}
+
+    def said(name: str, *jobs: tuple[str, tuple[int, ...], str, str]) -> list[str]:
+        for number, (arm, seeds, examples, part) in enumerate(jobs):
+            place, given = tmp_path / name / f"{arm}{number}", {"seeds": list(seeds)}
+            job(place, arm, seeds=seeds, rounds=2, config=given, overrides=[f"seeds={seeds}"])
+            data = {"the examples": examples}
+            data |= {f"the partition of seed {seed}": f"{part}{seed}" for seed in seeds}
+            about = {"parameters": 1, "seeds": {str(seed): whole for seed in seeds}, "data": data}
             (place / "federation.json").write_text(json.dumps(about))
-        return [line for line in contents(folder).banners if "different data" in line]
+        return [line for line in contents(tmp_path / name).banners if "different data" in line]
 
-    one = [("ifca", seed, f"of seed {seed}") for seed in range(3)]
-    assert said(tmp_path / "one", one) == []
-    both = [*one, *(("lcfl", seed, f"of seed {seed}") for seed in range(3))]
-    assert said(tmp_path / "both", both) == []
-    assert said(tmp_path / "apart", [*one[:2], ("lcfl", 2, "of seed 2")]) == []
-    (line,) = said(tmp_path / "changed", [*both[:-1], ("lcfl", 2, "another")])
+    one = [("ifca", (seed,), f"of {seed}", "p") for seed in range(3)]
+    assert said("one", *one) == []
+    assert said("both", *one, *(("lcfl", *rest) for _, *rest in one)) == []
+    assert said("whole", *one, ("lcfl", (0, 1, 2), "of all", "p")) == []
+    (line,) = said("examples", *one, ("lcfl", (2,), "another", "p"))
     assert "different data (the examples): ifca | lcfl;" in line
+    (line,) = said("partition", *one, ("lcfl", (0, 1, 2), "of all", "q"))
+    assert "different data (the partition of seed 0): ifca | lcfl;" in line

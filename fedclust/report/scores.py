@@ -18,7 +18,7 @@ from fedclust.report.columns import ARM, over_seeds, tabulate
 from fedclust.report.federations import called
 from fedclust.report.formats import decimals, in_percent
 from fedclust.report.table import Table
-from fedclust.report.trivial import MEANING, Guess, guesses
+from fedclust.report.trivial import OF_SCORES, Guess, guesses
 
 _MOST = 8  # arms; more panels are too small to read
 _LETTERS = 12  # of a class's name
@@ -78,7 +78,7 @@ def scores_table(arms: Sequence[Arm]) -> Table | None:
         "those for whom it is not, such as clients with one class only.",
     ]
     beside = guesses(arms, shown, by_setting=False)
-    notes += [f"{MEANING}."] * bool(beside)
+    notes += [f"{OF_SCORES}."] * bool(beside)
     return tabulate("scores", "Scores of predictions", columns, [*arms, *beside], notes=notes)
 
 

@@ -18,6 +18,11 @@ MEANING = (
     "No inputs: a constant guess for each client, its most frequent training class or the mean of "
     "its training targets"
 )
+OF_SCORES = (
+    "No inputs: a constant guess for each client, from its training targets. Scores of "
+    "probabilities, such as Brier and AUROC, get the share of each class or label, scores of "
+    "classes the most frequent class, and scores of numbers the mean"
+)
 _NAMED = 6  # methods
 
 

@@ -176,6 +176,15 @@ def test_a_guess_that_beats_methods_is_a_line_of_every_setting() -> None:
     assert table.notes[-1] == "Worse than this guess at the end: a, x, y; b, x, y."
 
 
+def test_the_guess_of_scores_is_called_what_is_judged_and_not_a_class() -> None:
+    arms = guessed([arm("a", [[2.0]])], {"": [1.5]})
+    table = scores_table(arms)
+    assert table is not None
+    assert "probabilities, such as Brier and AUROC, get the share of each class" in table.notes[-1]
+    assert "scores of classes the most frequent class" in table.notes[-1]
+    assert "its most frequent training class" in headline(Spec(metric="mae"), arms).notes[-2]
+
+
 def test_a_guess_is_one_line_where_it_is_the_same_for_all() -> None:
     arms = guessed([arm(name, [[1.0, 3.0], [1.0, 2.0]]) for name in "ab"], {"": [2.0, 4.0]})
     table = headline(Spec(metric="mae", rounds=(1, 2)), arms)

@@ -58,7 +58,7 @@ BUDGET = {
     "engines": 6269,
     "files": 400,
     "helpers": 1243,
-    "launch": 1730,
+    "launch": 1755,
     "metrics": 880,
     "models": 1962,
     "papers": 885,

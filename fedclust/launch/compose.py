@@ -8,7 +8,7 @@ import os
 import pickle
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -29,6 +29,7 @@ from yaml import YAMLError
 
 from fedclust.config import schema
 from fedclust.config.expansion import check_expansion
+from fedclust.config.parts import PARTS
 from fedclust.config.read import read_config
 from fedclust.config.tree import choices
 from fedclust.helpers.errors import ConfigError, UserError, require
@@ -62,7 +63,7 @@ class Command:
         """The config with the node `hydra`, of a sweep with its first method."""
         if self.composed is not None:
             return self.composed
-        return compose(first_method(self.typed), self.typed.own)
+        return compose(first_method(first_taking(self.typed)), self.typed.own)
 
     @cached_property
     def many(self) -> bool:
@@ -143,6 +144,48 @@ def first_method(typed: Typed) -> tuple[str, ...]:
             )
     first = f"algorithm={methods[0]}"
     return tuple(first if key == "algorithm" else text for key, text in pairs)
+
+
+def options(typed: Typed) -> list[str]:
+    """The typed options of a group of which several choices are typed, one that does nothing among
+    them, as in attack=none,alie attack.share=0.2.
+
+    Raises:
+        ConfigError: for several values of one: the choice that does nothing would run for each.
+    """
+    found = []
+    for text, key, one in zip(typed.texts, typed.keys, typed.overrides, strict=True):
+        group = key.partition(".")[0]
+        names = typed.choices.get(group, ())
+        idle = [name for name in names if does_nothing(group, str(name), typed.own)]
+        if group == key or not idle or len(names) == len(idle):
+            continue
+        if one.is_sweep_override():
+            raise ConfigError(
+                f"{text} is not allowed for {group}={idle[0]}: run the other choices with it and "
+                f"{group}={idle[0]} without; the report joins the two commands"
+            )
+        found.append(key)
+    return found
+
+
+def first_taking(typed: Typed) -> Typed:
+    """With one choice that does something in place of several, where `options` are typed."""
+    taken = {key.partition(".")[0] for key in options(typed)}
+    first = {
+        group: next(one for one in typed.choices[group] if not does_nothing(group, one, typed.own))
+        for group in taken
+    }
+    pairs = zip(typed.keys, typed.texts, strict=True)
+    return replace(
+        typed, texts=tuple(f"{key}={first[key]}" if key in first else text for key, text in pairs)
+    )
+
+
+def does_nothing(group: str, name: str, own: Path | None) -> bool:
+    """Whether a choice is as if there were no such part, and has no options."""
+    null, file = PARTS[group].null if group in PARTS else None, choices(group, own).get(name)
+    return null is not None and len(null) == 1 and file is not None and read_config(file) == null
 
 
 def _has(node: DictConfig, key: str) -> bool:
@@ -248,6 +291,7 @@ class SweepLoader(ConfigLoaderImpl):
 
     def __init__(self, own: Path | None) -> None:
         super().__init__(config_search_path=scales.search_path(own))
+        self._own = own
         self._kept: dict[tuple[str, ...], bytes] = {}  # compressed: objects of a config take 1 MB
 
     def load_sweep_config(
@@ -258,7 +302,14 @@ class SweepLoader(ConfigLoaderImpl):
         if (kept := self._kept.pop(job, None)) is not None:
             config: DictConfig = pickle.loads(zlib.decompress(kept))
         else:
-            config = super().load_sweep_config(master_config, sweep_overrides)
+            chosen = dict(one.split("=", 1) for one in job if "=" in one)
+            read = [
+                one
+                for one in job
+                if not (group := one.partition("=")[0].partition("."))[1]
+                or not does_nothing(group[0], chosen.get(group[0], ""), self._own)
+            ]
+            config = super().load_sweep_config(master_config, read)
             if is_basic(master_config.hydra.launcher):  # others compose where they run
                 self._kept[job] = zlib.compress(pickle.dumps(config), level=1)
         OmegaConf.copy_cache(from_config=master_config, to_config=config)

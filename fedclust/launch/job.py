@@ -27,7 +27,7 @@ from fedclust.helpers.errors import counted
 from fedclust.helpers.messages import messages_may_be_lost
 from fedclust.helpers.prose import say
 from fedclust.launch.checks import check_report, checked, choices_of
-from fedclust.launch.compose import VARIABLES, Command
+from fedclust.launch.compose import VARIABLES, Command, does_nothing, options
 from fedclust.launch.failures import attempt, attempt_in_sweep
 from fedclust.launch.guard import FoldersBefore, importable
 from fedclust.launch.launchers import dealt_gpu, end_with_sweep, see_gpus_again, visible_gpus
@@ -55,6 +55,7 @@ class Jobs:
         notes: what the jobs tell the command.
         before: the folders that there were before the command.
         shared: shared keys to which values are typed.
+        options: typed keys that one choice of the sweep does not take, and is run without.
         num_jobs: how many there are; None where that is not known.
         variables: of the environment that typed values read.
         gpus: which are visible to the command, see `visible_gpus`.
@@ -68,6 +69,7 @@ class Jobs:
     notes: Notes
     before: FoldersBefore
     shared: Sequence[str]
+    options: Sequence[str]
     num_jobs: int | None
     variables: str
     gpus: str | None = field(default_factory=visible_gpus)
@@ -84,6 +86,7 @@ class Jobs:
             notes=notes,
             before=FoldersBefore.of(command.results),
             shared=shared_keys(command.typed),
+            options=options(command.typed),
             num_jobs=command.num_jobs,
             variables=os.environ[VARIABLES],
         )
@@ -174,6 +177,11 @@ class LaunchedJob:
             self._jobs.shared,
             lambda *told: self._untold.append(told),
         )
+        for key in self._jobs.options:
+            group = key.partition(".")[0]
+            if does_nothing(group, str(self.chosen[group]), self._jobs.own):
+                line = f"{key} is read by other choices of {group}, not by {self.chosen[group]}"
+                self._untold.append((line, False))
         resolved["seeds"] = schema.seed_list(resolved["seeds"])
         self._title = _title(self.chosen, resolved)
         if self.number is not None:

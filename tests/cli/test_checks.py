@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.errors import HydraException
 from rich.console import Console
 
 import fedclust
 from fedclust.commands import tune
-from fedclust.helpers.errors import SweepError, UserError
+from fedclust.helpers.errors import ConfigError, SweepError, UserError
 from fedclust.launch import command
 from fedclust.launch.checks import CHECKS
 from fedclust.launch.typed import Typed
@@ -175,3 +176,43 @@ def test_a_job_that_is_refused_says_that_alone(
         _sweep(("algorithm=fedavg,ifca", "num_clusters=3", "partition.num_clients=0"))
     assert "num_clusters" not in told()
     assert told().startswith("fedclust: partition.num_clients=0 is not allowed")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("idle", "other", "option"),
+    [
+        ("attack=none", "sign_flip", "attack.share=0.25"),
+        ("aggregation=mean", "trimmed_mean", "aggregation.trim=0.1"),
+        ("privacy=none", "client", "privacy.noise=0.5"),
+        ("server=mean", "adam", "server.rate=0.5"),
+    ],
+)
+def test_an_option_is_left_out_where_the_choice_does_nothing(
+    idle: str,
+    other: str,
+    option: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    told: Callable[[], str],
+) -> None:
+    ran = []
+
+    def noted(_: object, folder: Any, *__: object) -> None:
+        ran.append((folder.config[group].get(name), option in folder.path.name))
+        raise UserError("stopped here")
+
+    monkeypatch.setattr("fedclust.runtime.run.run", noted)
+    monkeypatch.chdir(tmp_path)
+    group, _, choice = idle.partition("=")
+    key, _, value = option.partition("=")
+    name = key.partition(".")[2]
+    more = ("algorithm=fedavg", "common.aggregation=uniform")
+    with pytest.raises(SweepError):
+        _sweep((*more, f"{idle},{other}", option))
+    assert set(ran) == {(None, False), (float(value), True)}
+    assert told().count(f"{key} is read by other choices of {group}, not by {choice}") == 1
+    with pytest.raises(ConfigError, match=f"is not allowed for {idle}: run the other choices with"):
+        _sweep((*more, f"{idle},{other}", f"{option},0.3"))
+    with pytest.raises(HydraException, match=key):
+        _sweep((*more, idle, option))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedclust.datasets.columns import Array
+from fedclust.datasets.signs import by_number
 from fedclust.helpers.ranges import MOST, Range
 
 Coding = Literal["onehot", "ordinal", "ids"]
@@ -121,6 +122,8 @@ class Column:
             return [*map(_text, self.coding)]
         if self.coding == "ordinal" and self._order is not None:
             return [word for word in self._order if word in found]
+        if self.is_sorted and (ordered := by_number(found)):
+            return ordered
         return sorted(found, key=None if self.odd.any() else float)
 
     def how(self, *, indicated: bool) -> Read:

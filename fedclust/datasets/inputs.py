@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedclust.core.task import Targets
 from fedclust.datasets.checks import TOO_SMALL, vanishing
 from fedclust.datasets.column import Coding, Column, Read, Word, is_number
 from fedclust.datasets.columns import Columns, Owners, few, listed, shown
-from fedclust.datasets.signs import shown_sign, signs_of
+from fedclust.datasets.signs import by_number, rank_of, shown_sign, signs_of
 from fedclust.datasets.sites import tell_of_inputs
 from fedclust.datasets.suspects import tell, tell_of_gaps, without_slips
 from fedclust.helpers.errors import DataError, counted, require, typed
@@ -199,11 +200,11 @@ def read_inputs(
                 "of it is read as words"
             )
         if one.is_sorted and len(one.known) > 2:
-            some = " < ".join([*one.known[:_SHOWN], *["…"] * (len(one.known) > _SHOWN)])
+            order_of = "the order of its numbers" if by_number(one.known) else "sorted order"
             order = typed("dataset.categories", {one.name: ["first", "second", "third"]})
             table.remarks.append(
-                f"{table.what}: column {one.name} is numbered in sorted order, {some}; "
-                f"{order} gives another"
+                f"{table.what}: column {one.name} is numbered in {order_of}, "
+                f"{_in_order(one.known)}; {order} gives another"
             )
         if one.coding == "onehot" and not indicated and one.gaps.any():
             table.remarks.append(
@@ -212,6 +213,20 @@ def read_inputs(
                 "dataset.fill says"
             )
     return features_of([(one, one.how(indicated=indicated)) for one in columns])
+
+
+def _in_order(words: Sequence[str]) -> str:
+    """Some words of an order: the first, or those around the first number below the one before."""
+    ranks = [rank_of(word) for word in words]
+    falls = (
+        place
+        for place, (one, after) in enumerate(pairwise(ranks))
+        if one is not None and after is not None and after[0] < one[0]
+    )
+    start = max(0, next(falls, 0) - _SHOWN // 2)
+    some = words[start : start + _SHOWN]
+    before, behind = ["…"] * (start > 0), ["…"] * (start + _SHOWN < len(words))
+    return " < ".join([*before, *some, *behind])
 
 
 def features_of(columns: Sequence[tuple[Column, Read]]) -> Inputs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 _MOST = 3  # different signs of one column, as < and >; codes such as 5A, 5B, 6C have more
 # the digits of a number, of thousands apart by blanks, points or signs, and what stands beside it
@@ -13,6 +13,7 @@ _NUMBER = rf"[-+\u2212\u2013]?\d+(?:[{_BLANK}]\d+)*(?:[.,]\d+)?(?:[eE][-+]?\d+)?
 _BEFORE = r"(?:[<>≤≥~≈±=]{1,2}|[A-Z]{0,2}[$€£¥]|\()"
 _AFTER = r"(?:%|‰|[$€£¥]|[*†+?)]|°?[A-Za-zµμ²³]+(?:[/·^][A-Za-zµμ²³0-9]+)*)"
 _SIGNED = re.compile(rf"({_BEFORE})?\s*({_NUMBER})\s*(?:(±)\s*{_NUMBER}|({_AFTER}))?")
+_SIDES = {"<": -1, "≤": -1, ">": 1, "≥": 1}
 _HEX = re.compile(r"0[xX][0-9a-fA-F]+")
 
 
@@ -26,6 +27,31 @@ def sign_of(text: str) -> str:
     before, number, spread, after = found.groups()
     inner = next((sign for sign in f"{_BLANK}\u2212\u2013" if sign in number), "")
     return before or spread or after or inner
+
+
+def rank_of(text: str) -> tuple[float, int, str] | None:
+    """The number of a text, what side of it a text such as <0.5 or >9 is on (-1, 0 or 1), and its
+    unit, "" without; None where it is no number, or a comma leaves open which.
+    """
+    found = _SIGNED.fullmatch(text.strip())
+    if found is None or "," in found[2]:
+        return None
+    before, number, _, after = found.groups()
+    plain = re.sub(f"[{_BLANK}]", "", number).translate({0x2212: "-", 0x2013: "-"})
+    side = next((way for sign, way in _SIDES.items() if sign in (before or "")), 0)
+    unit = after or ("" if before is None or before[-1] not in "$€£¥" else before)
+    return float(plain), side, unit
+
+
+def by_number(texts: Collection[str]) -> list[str]:
+    """Texts in the order of their numbers, <0.5 before 0.5 and >9 behind 9; none unless all hold
+    numbers, and those with a unit the same.
+    """
+    ranks = {text: rank for text in texts if (rank := rank_of(text)) is not None}
+    units = {unit for _, _, unit in ranks.values()} - {""}
+    if len(ranks) < len(texts) or len(units) > 1:
+        return []
+    return sorted(texts, key=lambda text: (*ranks[text], text))
 
 
 def signs_of(texts: Sequence[str]) -> list[str]:

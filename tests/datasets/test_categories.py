@@ -17,7 +17,8 @@ from fedclust.config.objects import Objects
 from fedclust.core.types import Dataset
 from fedclust.datasets.column import Column
 from fedclust.datasets.csv import Csv
-from fedclust.datasets.signs import sign_of, signs_of
+from fedclust.datasets.inputs import _in_order
+from fedclust.datasets.signs import by_number, sign_of, signs_of
 from fedclust.helpers.errors import ConfigError, DataError, typed
 from fedclust.partitions.natural import Natural
 
@@ -105,6 +106,52 @@ def test_words_in_sorted_order_are_told_and_an_ordered_column_of_parquet_keeps_i
     dataset = Csv(path=str(tmp_path / "t.parquet"), **given).load()
     assert not dataset.remarks
     assert column(dataset, "pain") == [*map(ORDER.index, in_order(dataset, table, "pain"))]
+
+
+def test_numbers_with_a_sign_are_sorted_by_their_numbers(tmp_path: Path) -> None:
+    crp = np.array(["10.0", "1.8", "<0.5", "19.3", "2.0", "0.5", ">20"])[np.arange(ROWS) % 7]
+    order = ["<0.5", "0.5", "1.8", "2.0", "10.0", "19.3", ">20"]
+    table = PLAIN.assign(crp=crp)
+    dataset = load(table, tmp_path, categories={"crp": "ordinal"})
+    assert column(dataset, "crp") == [*map(order.index, in_order(dataset, table, "crp"))]
+    (remark,) = dataset.remarks
+    shown = "<0.5 < 0.5 < 1.8 < 2.0 < 10.0 < …"
+    assert f"column crp is numbered in the order of its numbers, {shown}; " in remark
+    onehot = load(table, tmp_path, categories={"crp": "onehot"}).names.features
+    assert onehot[1:] == tuple(f"crp={word}" for word in sorted(order))
+
+
+def test_an_order_of_words_is_shown_where_its_numbers_fall(tmp_path: Path) -> None:
+    words = np.array(["1 g", "2 g", "4 g", "11 mg", "9 mg", "unknown"])[np.arange(ROWS) // 2 % 6]
+    table = PLAIN.assign(dose=words)
+    remark = load(table, tmp_path, categories={"dose": "ordinal"}).remarks[0]
+    assert "in sorted order, 1 g < 11 mg < 2 g < 4 g < 9 mg < …; " in remark
+    many = [*"abcdef", "10 mg", "9 mg", "zz"]
+    table = PLAIN.assign(dose=np.array(many)[np.arange(ROWS) % len(many)])
+    remark = load(table, tmp_path, categories={"dose": "ordinal"}).remarks[0]
+    assert "in sorted order, 10 mg < 9 mg < a < b < c < …; " in remark
+
+
+@pytest.mark.parametrize(
+    ("words", "order"),
+    [
+        (["10 mg", "5 mg", "<2 mg", "7"], ["<2 mg", "5 mg", "7", "10 mg"]),
+        (["1 200", "900", "≥1300", "\u22125"], ["\u22125", "900", "1 200", "≥1300"]),
+        (["$10", "$9"], ["$9", "$10"]),
+        (["5 mg", "1 g"], []),  # several units
+        (["10-19", "5"], []),
+        (["1,5", "10"], []),  # a comma may stand between thousands
+    ],
+)
+def test_the_numbers_of_words(words: list[str], order: list[str]) -> None:
+    assert by_number(words) == order
+
+
+def test_an_order_is_shown_around_its_break() -> None:
+    words = ["5", "6", "7", "8", "19", "2", "3"]
+    assert _in_order(words) == "… < 7 < 8 < 19 < 2 < 3"
+    assert _in_order([*"abcdef"]) == "a < b < c < d < e < …"
+    assert _in_order(["1", "0", "a"]) == "1 < 0 < a"
 
 
 def test_words_that_look_alike_are_told_of_inputs_too(tmp_path: Path) -> None:
@@ -248,7 +295,12 @@ def test_a_hint_survives_a_shell_and_hydra(value: str) -> None:
         ),
         ({"label": None}, "label=null is not allowed: .*'dataset.label=\"null\"' is text"),
         ({"label": 2.5}, "label=2.5 is not allowed: .*'dataset.label=\"2.5\"' is text"),
-        ({"features": True}, "features=True is not allowed: expected a list"),
+        ({"features": True}, "features=True is not allowed: expected a list or null$"),
+        (
+            {"exclude": "admitted"},
+            r"expected a list or null; dataset.exclude=\[admitted\] is one$",
+        ),
+        ({"features": "a b"}, r"; 'dataset.features=\[\"a b\"\]' is one$"),
     ],
 )
 def test_options_that_are_none_are_one_line(options: dict[str, Any], says: str) -> None:

@@ -218,6 +218,21 @@ def test_what_the_job_did_not_know_is_one_line() -> None:
         result.predict(new.assign(ward=["a", "z", "b"]), 0)
     with pytest.raises(DataError, match=r"has old in column age, row 3: numbers are needed"):
         result.predict(new.assign(age=[1, 2, "old"]), 0)
+    for given in (new.to_numpy(), new.to_numpy().tolist(), new.to_dict("list"), new["age"], None):
+        kind = f"examples of type {type(given).__name__}: the job's are rows of a table: give a "
+        with pytest.raises(DataError) as caught:
+            result.predict(given, 0)
+        assert str(caught.value).startswith(f"{kind}pandas DataFrame with the columns age, year,")
+    with pytest.raises(DataError, match=r"the table has several columns named age: give each a na"):
+        result.predict(pd.concat([new, new[["age"]] + 1], axis=1), 0)
+    marked = new.astype({"age": object}).assign(ward=["?", "b", "NA"])
+    marked.loc[1, "age"] = "?"
+    marked.to_csv("marked.csv", index=False)
+    same = result.predict(
+        new.assign(age=new["age"].where(new.index != 1), ward=[None, "b", None]), 0
+    )
+    for one in (marked, pd.read_csv("marked.csv"), "marked.csv"):
+        np.testing.assert_allclose(result.predict(one, 0), same, rtol=1e-12)
     with pytest.raises(DataError, match="the table has no rows"):
         result.predict(new.head(0), 0)
     Path("empty.csv").touch()

@@ -150,7 +150,7 @@ class Columns:
             odd = values[values != np.floor(values)][0]
             raise DataError(
                 f"{self.what} has {odd} in column {name}, which dataset.label names: classes must "
-                "be words or whole numbers"
+                "be words or whole numbers; task=regression predicts numbers"
             )
         y, names = self._codes(name, values)
         if values.dtype.kind in "uif" and len(names) > max(_MOST, len(values) / _FEWEST):
@@ -232,6 +232,13 @@ class Columns:
                 f"{self.what}, column {name}: {' and '.join(map(repr, same))} {how}, and count as "
                 "different"
             )
+
+
+def no_values() -> list[str]:
+    """The texts that stand for no value in a column of inputs: those of pandas, and ?."""
+    from pandas._libs.parsers import STR_NA_VALUES  # type: ignore[import-not-found]
+
+    return [*STR_NA_VALUES, "?"]
 
 
 @dataclass(frozen=True, kw_only=True)

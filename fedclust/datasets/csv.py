@@ -23,6 +23,7 @@ from fedclust.datasets.columns import (
     few,
     listed,
     name_columns,
+    no_values,
     shown,
 )
 from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs, read_targets
@@ -345,7 +346,6 @@ def _read_table(
 ) -> Any:
     """The table of a CSV file whose first line is known, see `csv_table`."""
     import pandas as pd
-    from pandas._libs.parsers import STR_NA_VALUES  # type: ignore[import-not-found]
 
     given = [str(name) for name in first.iloc[0]] if len(first) else []
     # pandas gives the second of two columns another name, and those without one
@@ -359,7 +359,7 @@ def _read_table(
                 f"{typed('dataset.separator', other)} reads it"
             )
     text = [name for name in names if name in words]
-    gaps = [*STR_NA_VALUES, "?"]
+    gaps = no_values()
     with warnings.catch_warnings():
         # another file than was meant is told by its columns first
         all_there = set(needed) <= set(names)

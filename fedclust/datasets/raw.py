@@ -27,7 +27,7 @@ from torch import Tensor
 
 from fedclust.core.types import Federation, Pool
 from fedclust.datasets.column import Column, Read
-from fedclust.datasets.columns import few, shown
+from fedclust.datasets.columns import Columns, few, no_values, shown
 from fedclust.datasets.fit import filled
 from fedclust.datasets.inputs import features_of
 from fedclust.datasets.normalise import as_float32
@@ -88,8 +88,19 @@ def prepared(about: Mapping[str, Any], given: Any, client: int, pool: Pool) -> P
 
 def _of_table(about: Mapping[str, Any], table: Any, client: int) -> Tensor:
     """Features [N, F] float32 of a frame, gaps filled."""
+    import pandas as pd
+
     columns = [Read(**{**one, "words": tuple(one["words"])}) for one in about["columns"]]
+    if not isinstance(table, pd.DataFrame):
+        raise DataError(
+            f"examples of type {type(table).__name__}: the job's are rows of a table: give a "
+            f"pandas DataFrame with the columns {few([one.name for one in columns])}, or the path "
+            "of a CSV"
+        )
     names = [str(name) for name in table.columns]
+    Columns(
+        what="the table", names=names, read=lambda name: table[name].to_numpy(), size=len(table)
+    )
     missing = [one.name for one in columns if one.name not in names]
     if missing:
         raise DataError(
@@ -113,12 +124,20 @@ def _of_table(about: Mapping[str, Any], table: Any, client: int) -> Tensor:
 
 
 def _plain(values: Any, how: Read) -> npt.NDArray[Any]:
-    """The values of a column as a file gives them; whole numbers beside gaps are whole as words."""
+    """The values of a column as a file gives them: whole numbers beside gaps are whole as words,
+    and a text such as ? is no value, unless the job knows it as a word.
+    """
     found: npt.NDArray[Any] = values.to_numpy()
     if how.kind != "number" and found.dtype.kind == "f":
         whole = [int(one) if one == np.floor(one) else one for one in found.tolist()]
         return np.array(whole, dtype=object)
-    return found if found.dtype.kind in "buifmM" else found.astype(object)
+    if found.dtype.kind in "buifmM":
+        return found
+    absent = {*no_values()} - {*how.words}
+    values = [None if isinstance(one, str) and one in absent else one for one in found]
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
 
 
 def _check(column: Column, how: Read, *, filled: bool) -> None:

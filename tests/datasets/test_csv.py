@@ -234,7 +234,11 @@ def test_whole_numbers_of_any_length_are_read(path: Path) -> None:
         (TABLE.replace("20,a", f"{10**50},a"), COLUMNS, "has 1e+50 in column height, row 2"),
         (TABLE.replace("0,", "e-40,"), COLUMNS, "at most 6e-40 in column height: that is next to"),
         (TABLE.replace("0,", "e-50,"), COLUMNS, "at most 6e-50 in column height: that is next to"),
-        (TABLE.replace("yes,10", "yes,1.5"), {**COLUMNS, "label": "height"}, "has 1.5 in column h"),
+        (
+            TABLE.replace("yes,10", "yes,1.5"),
+            {**COLUMNS, "label": "height"},
+            "whole numbers; task=regression predicts numbers",
+        ),
         (TABLE.replace("train", "test"), COLUMNS, "leaves no row to train on"),
         (TABLE.splitlines()[0], COLUMNS, "holds no row below its first line"),
         ("", {}, "cannot read"),

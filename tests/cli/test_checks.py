@@ -168,6 +168,7 @@ def test_every_way_tells_what_has_no_effect(
     assert told().count(said) == 1
 
 
+@pytest.mark.full
 def test_a_job_that_is_refused_says_that_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[], str]
 ) -> None:

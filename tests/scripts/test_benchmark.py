@@ -102,7 +102,7 @@ def test_tuned_methods_have_a_table_of_their_own_beside_the_default_settings(
     text = data.read_text()
     head = "## Tuned on validation data"
     assert rows(target.read_text(), "method") == rows(before, "method")
-    assert "with the rounds of 2 whole trials" in text.replace("\n", " ")
+    assert "the rounds of 2 whole trials" in text.replace("\n", " ")
     assert "| no inputs |" in text
     tuned = rows(text[text.index(head) :].partition("Gain by federation")[0], "method")
     assert set(tuned) == {"ifca", "fedavg"}
@@ -122,7 +122,9 @@ def test_tuned_methods_have_a_table_of_their_own_beside_the_default_settings(
     status = (job / "status.json").read_text()
     (job / "status.json").write_text(status.replace('"done"', '"interrupted"'))
     assert benchmark.main([str(runs), "--to", str(target)]) == 0
-    told = "in 1 federation, with the rounds of 2 whole trials on 1 seed in rotation"
+    told = (
+        "in 1 federation with the same budget: the rounds of 2 whole trials on 1 seed in rotation"
+    )
     assert told in data.read_text().replace("\n", " ")
     assert set(rows(target.read_text(), "shift")) == {"rotation", "drift"}
     # tuned jobs alone are the leaderboard

@@ -14,8 +14,6 @@ import pytest
 import torch
 from configs import composed
 from digits_jobs import config_of
-from dp_accounting import dp_event
-from dp_accounting.rdp import RdpAccountant
 from planted import ALGORITHMS, CLIENTS, configured, federation, rounds_of
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_flow
@@ -141,6 +139,9 @@ def test_epsilon_of_everybody_is_exact(z: float, rounds: int, epsilon: float) ->
 def test_epsilon_of_sampled_clients(
     q: float, z: float, rounds: int, delta: float, epsilon: float
 ) -> None:
+    from dp_accounting import dp_event  # the environment of scikit-learn-extra has none
+    from dp_accounting.rdp import RdpAccountant
+
     found = ClientDP(noise=z, delta=delta).epsilon({(q, 1): rounds})
     assert found == pytest.approx(epsilon, rel=1e-4)
     assert found >= epsilon * (1 - 1e-5)

@@ -2,7 +2,7 @@
 
 from fedclust.core.calls import Alignment, LocalResult, LocalWork, MeanResult
 from fedclust.core.client_models import ClientModels
-from fedclust.core.front import Train
+from fedclust.core.front import Gradient, Train
 from fedclust.core.pool import Pool
 from fedclust.core.types import Cost, Dataset, Evaluation, Federation, Round, Served, Split
 
@@ -13,6 +13,7 @@ __all__ = [
     "Dataset",
     "Evaluation",
     "Federation",
+    "Gradient",
     "LocalResult",
     "LocalWork",
     "MeanResult",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedclust.core.front import Train
+from fedclust.core.front import Gradient, Train
 from fedclust.core.types import Federation, Pool, Split
 from fedclust.datasets.view import View
 from fedclust.engines import make_engine
@@ -65,6 +65,6 @@ def test_every_engine_trains_and_tests_to_the_same_bits(name: str) -> None:
         solver = Solver(lr=0.1, batch_size=4, epochs=2)
         trained = clients.train(Train(models, label, rnd.cohort, solver))
         results.append([trained.params, trained.loss, clients.loss(models, rnd.cohort)])
-        results[-1].append(clients.grad(models, label, rnd.cohort))
+        results[-1].append(clients.grad(Gradient(models, label, rnd.cohort)))
     for one, other in zip(*results, strict=True):
         assert torch.equal(one, other)

@@ -32,7 +32,7 @@ from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.parts.clustering import distance_tables
 from fedclust.algorithms.parts.matching import at_most, renumbered
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
-from fedclust.core.front import Clients
+from fedclust.core.front import Clients, Gradient
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import ClusterMethod, Method
@@ -180,7 +180,7 @@ def collected(
     for block, label in enumerate(labels):
         columns = slice(block * size, (block + 1) * size)
         before = profile[ids, columns]
-        gradient = clients.grad(models, label, ids, batch_size)
+        gradient = clients.grad(Gradient(models, label, ids, batch_size))
         after[ids, columns] = before + weight * (gradient - before)
     return after
 

@@ -32,7 +32,7 @@ from fedclust.algorithms.parts.descent import check_descent, descend
 from fedclust.algorithms.parts.loss_clusters import LossClusters
 from fedclust.algorithms.steps import Aggregation, average, train_and_average, weights
 from fedclust.core.calls import LocalWork
-from fedclust.core.front import Clients, Train
+from fedclust.core.front import Clients, Gradient, Train
 from fedclust.core.server import Server
 from fedclust.core.types import Cost, Round
 from fedclust.helpers.effects import OnlyWith
@@ -136,7 +136,7 @@ class CFLMGD(LossClusters):
     def _option_one(self, state: State, label: Tensor, clients: Clients, rnd: Round) -> State:
         """Option I, lines 7-10 and 15: one step against the momenta of the participants."""
         cohort, owner, k = rnd.cohort, self.momentum_owner, len(state.models)
-        fresh = clients.grad(state.models, label, cohort)  # line 8, [C, P]
+        fresh = clients.grad(Gradient(state.models, label, cohort))  # line 8, [C, P]
         used, kept = fresh, None
         if state.gradient is not None:
             used, kept = state.gradient[cohort], state.gradient.index_copy(0, cohort, fresh)

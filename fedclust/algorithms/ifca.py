@@ -22,7 +22,7 @@ from torch import Tensor
 from fedclust.algorithms.parts.descent import descend
 from fedclust.algorithms.parts.loss_clusters import LossClusters
 from fedclust.algorithms.steps import FlexAggregation, train_and_average
-from fedclust.core.front import Clients
+from fedclust.core.front import Clients, Gradient
 from fedclust.core.types import Cost, Round
 
 
@@ -72,7 +72,7 @@ class IFCA(LossClusters):
                 clients, state.models, label, cohort, self.solver, self.aggregation, rnd
             )
         else:
-            total = clients.grad_sum(state.models, label, cohort)  # [K, P]
+            total = clients.grad_sum(Gradient(state.models, label, cohort))  # [K, P]
             rate, denominator = self.solver.rate(rnd.t), self.gradient_denominator
             models = descend(state.models, total, label, rate, denominator, rnd)
             train_loss = float(loss.amin(1).mean())

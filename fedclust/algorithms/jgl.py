@@ -34,7 +34,7 @@ from torch import Tensor
 from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.parts.descent import check_descent, check_plain_step, descend
 from fedclust.algorithms.steps import arrived, clients_with_data, train_and_average
-from fedclust.core.front import Clients
+from fedclust.core.front import Clients, Gradient
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import Method
@@ -131,7 +131,7 @@ class JGL(Method):
             steps = local.steps
         else:  # eqs. (5) and (7): the mean of w - alpha g_i is w - alpha times the mean of g_i
             batch, scale = self.solver.batch_size, self._scale(rnd).squeeze(1)
-            total = clients.grad_sum(state.models, label, cohort, batch, scale)
+            total = clients.grad_sum(Gradient(state.models, label, cohort, batch, weight=scale))
             models = descend(state.models, total, label, self.solver.rate(rnd.t), "cluster", rnd)
             steps, taken = torch.ones_like(label), loss.gather(1, label.unsqueeze(1))
             cost = Cost(gradient_steps=len(label), train_loss=float(taken.mean()))

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedclust.core.front import Clients
+from fedclust.core.front import Clients, Gradient
 from fedclust.core.types import Round
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ops import cosine
@@ -44,11 +44,11 @@ class GradCosine(Ranged):
     ) -> Tensor:
         """[C, C] float32 in [0, 2]; see `fedclust.verbs.ClusterMetric`."""
         if self.gradient == "common":
-            gradient = clients.grad(common, torch.zeros_like(ids), ids)
+            gradient = clients.grad(Gradient(common, torch.zeros_like(ids), ids))
         else:
             own = torch.arange(len(ids), device=ids.device)
             batch_size = self.batch_size if self.gradient == "last_batch" else None
-            gradient = clients.grad(models, own, ids, batch_size)
+            gradient = clients.grad(Gradient(models, own, ids, batch_size))
         distance = 1 - cosine(gradient, gradient)
         # a matrix product need not be symmetric to the last bit
         return distance.maximum(distance.T).fill_diagonal_(0)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedclust.core.calls import LocalResult, MeanResult
-from fedclust.core.front import Layer, Train, mean_by_rows, sum_by_rows
+from fedclust.core.front import Gradient, Layer, Train, mean_by_rows, sum_by_rows
 from fedclust.core.types import Federation, Pool, Round, Split
 
 
@@ -88,7 +88,8 @@ class Attacked(Layer):
         result = self.behind.train(asked)
         if asked.purpose == "finetune" or not any_hostile(self.attack, asked.ids, self.rnd):
             return result
-        start, moves = asked.begun, result.params - asked.begun
+        start = asked.begun
+        moves = result.params - start
         sent = self._sent(moves, asked.label, asked.ids)
         params = result.params.where(sent == moves, start + sent)  # to the bit where honest
         return replace(result, params=params)
@@ -98,30 +99,17 @@ class Attacked(Layer):
             return mean_by_rows(self, asked)
         return self.behind.train_mean(asked)
 
-    def grad(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        batch_size: int | None = None,
-        *,
-        start: Tensor | None = None,
-    ) -> Tensor:
+    def grad(self, asked: Gradient) -> Tensor:
         """An update is a step against the gradient."""
-        found = self.behind.grad(models, label, ids, batch_size, start=start)
-        return -self._sent(-found, label, ids) if any_hostile(self.attack, ids, self.rnd) else found
+        found = self.behind.grad(asked)
+        if not any_hostile(self.attack, asked.ids, self.rnd):
+            return found
+        return -self._sent(-found, asked.label, asked.ids)
 
-    def grad_sum(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        batch_size: int | None = None,
-        weight: Tensor | None = None,
-    ) -> Tensor:
-        if any_hostile(self.attack, ids, self.rnd):
-            return sum_by_rows(self, models, label, ids, batch_size, weight)
-        return self.behind.grad_sum(models, label, ids, batch_size, weight)
+    def grad_sum(self, asked: Gradient) -> Tensor:
+        if any_hostile(self.attack, asked.ids, self.rnd):
+            return sum_by_rows(self, asked)
+        return self.behind.grad_sum(asked)
 
     def _sent(self, moves: Tensor, label: Tensor, ids: Tensor) -> Tensor:
         """The updates [C, P] that the clients send."""

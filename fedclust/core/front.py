@@ -22,36 +22,60 @@ from fedclust.models.params import Layout
 
 
 @dataclass(frozen=True)
-class Train:
-    """Local training that is asked of some clients.
+class _Asked:
+    """What is asked of some clients.
 
     Attributes:
         models: [K, P].
         label: [C] int64 in [0, K), the model that each client starts from.
         ids: [C] int64 clients.
-        solver: what a local step is.
-        work: what else training is given, as `LocalWork(anchor=anchor)`.
-        weight: [C] of the clients in the means that `Clients.train_mean` makes, None = equal.
-        purpose: the name of the randomness.
+        weight: [C] of the clients in what is added up of them, None = equal.
         start: [C, P] a version of its own of its model that each client starts from, where a layer
-            gives it one; then the slots of the work are those of each client, [C, W]. None where
-            clients start from models[label[i]].
+            gives it one; None where clients start from models[label[i]].
     """
 
     models: Tensor
     label: Tensor
     ids: Tensor
-    solver: Solver
-    work: LocalWork = PLAIN
     _: KW_ONLY
     weight: Tensor | None = None
-    purpose: str = "train"
     start: Tensor | None = None
 
     @property
     def begun(self) -> Tensor:
         """Where each client starts, [C, P]."""
         return self.models[self.label] if self.start is None else self.start
+
+
+@dataclass(frozen=True)
+class Gradient(_Asked):
+    """Gradients that are asked of some clients: models, labels and ids, and
+
+    Attributes:
+        batch_size: of one batch of min(batch_size, count) random examples, see `Clients.loss`; None
+            for all examples.
+        weight: [C] of the clients in the sums that `Clients.grad_sum` makes, None = equal.
+    """
+
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Train(_Asked):
+    """Local training that is asked of some clients: models, labels and ids, and
+
+    Attributes:
+        solver: what a local step is.
+        work: what else training is given, as `LocalWork(anchor=anchor)`; where a layer gives each
+            client a `start`, the slots of the work are those of each client, [C, W].
+        weight: [C] of the clients in the means that `Clients.train_mean` makes, None = equal.
+        purpose: the name of the randomness.
+    """
+
+    solver: Solver
+    work: LocalWork = PLAIN
+    _: KW_ONLY
+    purpose: str = "train"
 
     def starting(self, start: Tensor) -> Train:
         """The same of clients that start from `start` [C, P]."""
@@ -145,30 +169,13 @@ class Clients(Protocol):
         """
         ...
 
-    def grad(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        batch_size: int | None = None,
-        *,
-        start: Tensor | None = None,
-    ) -> Tensor:
-        """Gradient [C, P] of the mean training loss of models[label[i]] for client i, or of the
-        version of its own that it has, `start` [C, P].
-        """
+    def grad(self, asked: Gradient) -> Tensor:
+        """Gradient [C, P] of the mean training loss of the model of each client."""
         ...
 
-    def grad_sum(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        batch_size: int | None = None,
-        weight: Tensor | None = None,
-    ) -> Tensor:
-        """Sum [K, P] of the gradients, as of `grad`, of every model's clients, by the weights [C]
-        of the clients if there are any.
+    def grad_sum(self, asked: Gradient) -> Tensor:
+        """Sum [K, P] of the gradients, as of `grad`, of every model's clients, by their weights if
+        there are any.
         """
         ...
 
@@ -261,26 +268,11 @@ class Layer:
     def example_losses(self, models: Tensor, ids: Tensor, passes: int | None = None) -> Tensor:
         return self.behind.example_losses(models, ids, passes)
 
-    def grad(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        batch_size: int | None = None,
-        *,
-        start: Tensor | None = None,
-    ) -> Tensor:
-        return self.behind.grad(models, label, ids, batch_size, start=start)
+    def grad(self, asked: Gradient) -> Tensor:
+        return self.behind.grad(asked)
 
-    def grad_sum(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        batch_size: int | None = None,
-        weight: Tensor | None = None,
-    ) -> Tensor:
-        return self.behind.grad_sum(models, label, ids, batch_size, weight)
+    def grad_sum(self, asked: Gradient) -> Tensor:
+        return self.behind.grad_sum(asked)
 
     def align(
         self,
@@ -306,14 +298,6 @@ def mean_by_rows(clients: Clients, asked: Train) -> MeanResult:
     return MeanResult.of(local, *how, keep=clients.discrepancy, exact=clients.exact)
 
 
-def sum_by_rows(
-    clients: Clients,
-    models: Tensor,
-    label: Tensor,
-    ids: Tensor,
-    batch_size: int | None,
-    weight: Tensor | None,
-) -> Tensor:
+def sum_by_rows(clients: Clients, asked: Gradient) -> Tensor:
     """`Clients.grad_sum` from the gradients of single clients."""
-    found = clients.grad(models, label, ids, batch_size)
-    return cluster_sum(found, label, len(models), weight)
+    return cluster_sum(clients.grad(asked), asked.label, len(asked.models), asked.weight)

@@ -25,7 +25,7 @@ from fedclust.core.calls import (
     TestResult,
     TrainCall,
 )
-from fedclust.core.front import Train, mean_by_rows
+from fedclust.core.front import Gradient, Train, mean_by_rows
 from fedclust.core.server import Server
 from fedclust.core.types import Evaluation, Predictions, Round, Served, Split
 from fedclust.core.verbs import Engine
@@ -242,35 +242,20 @@ class SeedClients:
         shards = self._read(ids, "loss", None)
         return self._answered(LossCall(models, shards, per_example=True), ids)
 
-    def grad(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        batch_size: int | None = None,
-        *,
-        start: Tensor | None = None,
-    ) -> Tensor:
-        """Gradient of the mean training loss of models[label[i]], or start[i], for client i,
-        [C, P].
-        """
-        self.passes.backward += len(ids)
-        models, label = _rows(models, label, start)
-        call = GradCall(models, label, self._read(ids, "grad", batch_size))
-        return self._answered(call, ids)
+    def grad(self, asked: Gradient) -> Tensor:
+        """Gradient of the mean training loss of the model of each client, [C, P]."""
+        return self._answered(self._grad_call(asked), asked.ids)
 
-    def grad_sum(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        batch_size: int | None = None,
-        weight: Tensor | None = None,
-    ) -> Tensor:
+    def grad_sum(self, asked: Gradient) -> Tensor:
         """Sum of the gradients of every model's clients, [K, P]."""
-        self.passes.backward += len(ids)
-        call = GradCall(models, label, self._read(ids, "grad", batch_size))
-        return self._answered(GradSumCall(call, weight), ids).total.to(models.dtype)
+        call = GradSumCall(self._grad_call(asked), asked.weight)
+        return self._answered(call, asked.ids).total.to(asked.models.dtype)
+
+    def _grad_call(self, asked: Gradient) -> GradCall:
+        """What is asked of the engine."""
+        self.passes.backward += len(asked.ids)
+        models, label = _rows(asked.models, asked.label, asked.start)
+        return GradCall(models, label, self._read(asked.ids, "grad", asked.batch_size))
 
     def align(
         self,

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedclust.algorithms.layers.finetune import FineTune
 from fedclust.config.build import build
 from fedclust.core.attack import forged, under_attack
-from fedclust.core.front import Train
+from fedclust.core.front import Gradient, Train
 from fedclust.core.optimizers import SGD
 from fedclust.core.traits import traits_of
 from fedclust.core.types import Evaluation, Served
@@ -157,11 +157,13 @@ def test_the_honest_send_what_they_trained_to_the_bit() -> None:
     torch.testing.assert_close((found - models)[fed.hostile], -2 * (plain - models)[fed.hostile])
     mean = besieged.train_mean(Train(models, 0 * ids, ids, SGD(lr=0.5))).models
     torch.testing.assert_close(mean[0], found.mean(0))
-    gradients = besieged.grad(models, 0 * ids, ids)
+    gradients = besieged.grad(Gradient(models, 0 * ids, ids))
     clients.attack = None
-    true = clients.at(rnd).grad(models, 0 * ids, ids)
+    true = clients.at(rnd).grad(Gradient(models, 0 * ids, ids))
     assert torch.equal(gradients[fed.hostile], -2 * true[fed.hostile])
-    torch.testing.assert_close(besieged.grad_sum(models, 0 * ids, ids)[0], gradients.sum(0))
+    torch.testing.assert_close(
+        besieged.grad_sum(Gradient(models, 0 * ids, ids))[0], gradients.sum(0)
+    )
     # a model that is adapted before use is sent to nobody
     own = besieged.train(Train(models, 0 * ids, ids, SGD(lr=0.5), purpose="finetune")).params
     assert torch.equal(

@@ -20,6 +20,7 @@ from planted import (
 
 from fedclust.algorithms.cfl_gp import reduced
 from fedclust.algorithms.parts.matching import matched, renumbered
+from fedclust.core.front import Gradient
 from fedclust.helpers.errors import ConfigError, DivergedError
 from fedclust.helpers.ops import distances
 
@@ -92,7 +93,7 @@ def test_with_one_step_models_follow_the_mean_gradient(gradients: str) -> None:
     clients = engine_for(fed)
     start = algorithm.init(clients.at(rounds[0]), rounds[0])[0]
     (state,), _ = simulate(algorithm, fed, rounds)
-    gradient = clients.at(rounds[0]).grad(start.models, state.label, rounds[0].cohort)
+    gradient = clients.at(rounds[0]).grad(Gradient(start.models, state.label, rounds[0].cohort))
     for k in range(GROUPS):
         step = 0.5 * gradient[state.label == k].mean(0)
         torch.testing.assert_close(state.models[k], start.models[k] - step)
@@ -146,7 +147,7 @@ def test_accumulation_in_closed_form() -> None:
         before = [start.models, states[0].models, states[1].models]
         for rnd, models, share in zip(rounds[:3], before, beta, strict=True):
             first = torch.zeros(CLIENTS, dtype=torch.int64)
-            gradient = clients.at(rnd).grad(models, first, rnd.cohort)
+            gradient = clients.at(rnd).grad(Gradient(models, first, rnd.cohort))
             kept = (1 - share) * kept + share * gradient
         torch.testing.assert_close(states[2].profile, kept)
 
@@ -159,10 +160,10 @@ def test_own_gradients_are_those_at_the_clients_models() -> None:
     clients, ids = engine_for(fed), torch.arange(CLIENTS)
     states, _ = simulate(algorithm, fed, rounds)
     start = algorithm.init(clients.at(rounds[0]), rounds[0])[0].models
-    first = clients.at(rounds[0]).grad(start, 0 * ids, ids, 12)
+    first = clients.at(rounds[0]).grad(Gradient(start, 0 * ids, ids, 12))
     torch.testing.assert_close(states[0].profile, first)
     assert len(states[0].label.unique()) == GROUPS
-    second = clients.at(rounds[1]).grad(states[0].models, states[0].label, ids, 12)
+    second = clients.at(rounds[1]).grad(Gradient(states[0].models, states[0].label, ids, 12))
     torch.testing.assert_close(states[1].profile, (first + second) / 2)
 
 

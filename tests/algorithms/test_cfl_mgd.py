@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fedclust.algorithms.cfl_mgd import shared_momenta
 from fedclust.core.calls import LocalWork
-from fedclust.core.front import Train
+from fedclust.core.front import Gradient, Train
 from fedclust.core.server import median
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
@@ -65,7 +65,7 @@ def test_one_client_alone_is_a_heavy_ball(steps: int) -> None:
     before = position
     for rnd, state in zip(rounds, states, strict=True):
         for _ in range(steps):
-            gradient = clients.at(rnd).grad(position, torch.tensor([0]), rnd.cohort)
+            gradient = clients.at(rnd).grad(Gradient(position, torch.tensor([0]), rnd.cohort))
             position, before = position - LR * gradient + BETA * (position - before), position
         torch.testing.assert_close(state.models, position, rtol=1e-4, atol=1e-5)
     if steps == 1:
@@ -176,7 +176,7 @@ def test_gradient_averaging_by_hand(owner: str, denominator: str) -> None:
     state = replace(state, momentum=momentum)
     after, report = algorithm.round(state, clients.at(rnd), rnd)
     label = clients.at(rnd).loss(state.models, rnd.cohort).argmin(1)
-    gradient = clients.at(rnd).grad(state.models, label, rnd.cohort)
+    gradient = clients.at(rnd).grad(Gradient(state.models, label, rnd.cohort))
     expected, kept = state.models.clone(), momentum.clone()
     for cluster in label.unique().tolist():
         rows = (label == cluster).nonzero().squeeze(1).tolist()
@@ -255,7 +255,7 @@ def test_lagged_momentum_takes_the_gradient_of_the_participation_before() -> Non
     states, _ = simulate(algorithm, fed, rounds)
     start: Tensor = algorithm.init(clients.at(rounds[0]), rounds[0])[0].models
     label = torch.zeros(CLIENTS, dtype=torch.int64)
-    gradient = clients.at(rounds[0]).grad(start, label, rounds[0].cohort)
+    gradient = clients.at(rounds[0]).grad(Gradient(start, label, rounds[0].cohort))
     assert torch.equal(states[0].models, start), "no gradient yet: nothing to move by"
     assert torch.equal(states[0].gradient, gradient)
     expected = start - LR * gradient.mean(0)
@@ -281,9 +281,10 @@ class Regression:
         error = torch.einsum("cnd,kd->ckn", self.x[ids], models) - self.y[ids].unsqueeze(1)
         return error.square().mean(2) / 2
 
-    def grad(self, models: Tensor, label: Tensor, ids: Tensor) -> Tensor:
-        error = torch.einsum("cnd,cd->cn", self.x[ids], models[label]) - self.y[ids]
-        return torch.einsum("cn,cnd->cd", error, self.x[ids]) / self.y.shape[1]
+    def grad(self, asked: Gradient) -> Tensor:
+        x = self.x[asked.ids]
+        error = torch.einsum("cnd,cd->cn", x, asked.begun) - self.y[asked.ids]
+        return torch.einsum("cn,cnd->cd", error, x) / self.y.shape[1]
 
     def solution(self, ids: Sequence[int]) -> Tensor:
         """The least-squares solution of some clients together, where their gradients sum to

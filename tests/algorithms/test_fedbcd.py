@@ -10,7 +10,7 @@ import torch
 from planted import CLIENTS, LR, STEPS, configured, engine_for, federation, rounds_of, simulate
 from torch import Tensor
 
-from fedclust.core.front import Clients
+from fedclust.core.front import Clients, Gradient
 from fedclust.core.types import Round
 from fedclust.helpers.errors import ConfigError
 
@@ -29,7 +29,7 @@ def test_a_round_by_hand() -> None:
     assert not torch.equal(before.local.all(), before.model.expand(CLIENTS, -1))
     held = before.local.all()
     local, pull = held.clone(), rho * (held[rnd.cohort] - before.model)
-    local[rnd.cohort] -= LR * (clients.at(rnd).grad(held, rnd.cohort, rnd.cohort) + pull)
+    local[rnd.cohort] -= LR * (clients.at(rnd).grad(Gradient(held, rnd.cohort, rnd.cohort)) + pull)
     torch.testing.assert_close(states[1].local.all(), local, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(states[1].model, local.mean(0, keepdim=True), rtol=1e-5, atol=1e-6)
     assert (reports[2].models_down, reports[2].models_up, reports[2].gradient_steps) == (6, 6, 6)

@@ -10,6 +10,7 @@ import torch
 from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, simulate
 
 from fedclust.algorithms.parts.mixtures import drawn
+from fedclust.core.front import Gradient
 from fedclust.core.types import Federation
 from fedclust.helpers.errors import ConfigError
 
@@ -41,7 +42,7 @@ def test_a_full_batch_round_by_hand() -> None:
     torch.testing.assert_close(after.importance, u)
     w, c = before.personal.all(), before.models
     pulls = sum(u[:, s, None] / u.sum(1, keepdim=True) * (w - c[s]) for s in range(3))
-    gradient = clients.grad(w, EVERYBODY, EVERYBODY)
+    gradient = clients.grad(Gradient(w, EVERYBODY, EVERYBODY))
     torch.testing.assert_close(after.personal.all(), w - LR * (gradient + 0.3 * pulls))
     v = u * count.unsqueeze(1) / (u * count.unsqueeze(1)).sum(0)
     torch.testing.assert_close(after.models, v.T @ after.personal.all())

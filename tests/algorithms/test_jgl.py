@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedclust.algorithms.jgl import occupied
-from fedclust.core.front import Clients
+from fedclust.core.front import Clients, Gradient
 from fedclust.core.types import Round
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ops import cluster_mean
@@ -33,7 +33,7 @@ def gradients(clients: Clients, models: Tensor, rnd: Round) -> Tensor:
     """Mini-batch gradients of every model for every participant, [C, K, P]."""
     labels = [torch.full_like(rnd.cohort, k) for k in range(len(models))]
     return torch.stack(
-        [clients.at(rnd).grad(models, label, rnd.cohort, BATCH) for label in labels], 1
+        [clients.at(rnd).grad(Gradient(models, label, rnd.cohort, BATCH)) for label in labels], 1
     )
 
 
@@ -45,7 +45,7 @@ def test_without_gradients_it_is_ifca_on_mini_batches() -> None:
     for rnd, state, report in zip(rounds, states, reports[1:], strict=True):
         loss = clients.at(rnd).loss(models, rnd.cohort, batch_size=BATCH)
         label = loss.argmin(1)
-        gradient = clients.at(rnd).grad(models, label, rnd.cohort, batch_size=BATCH)
+        gradient = clients.at(rnd).grad(Gradient(models, label, rnd.cohort, batch_size=BATCH))
         models = models - LR * cluster_mean(gradient, label, empty=torch.zeros_like(models))
         torch.testing.assert_close(state.models, models, rtol=1e-6, atol=1e-7)
         assert torch.equal(state.label[rnd.cohort], label)
@@ -127,7 +127,7 @@ def test_losses_choose_alone_only_where_no_gradient_could_change_it(
     models = clients.init(rnd.stream("init"), GROUPS)
     group = torch.arange(CLIENTS) % GROUPS
     for _ in range(30):  # so that some losses are far apart
-        gradient = clients.at(rnd).grad(models, group, rnd.cohort)
+        gradient = clients.at(rnd).grad(Gradient(models, group, rnd.cohort))
         models = models - LR * cluster_mean(gradient, group, empty=torch.zeros_like(models))
     previous = models + LR * torch.randn(models.shape, generator=torch.Generator().manual_seed(3))
     asked: list[Tensor | None] = []
@@ -167,7 +167,7 @@ def separated(clients: Clients, rnd: Round, clusters: int) -> tuple[Tensor, Tens
     """
     group = torch.arange(CLIENTS) % GROUPS % clusters
     model = clients.init(rnd.stream("init"), 1)
-    gradient = clients.at(rnd).grad(model, torch.zeros_like(group), rnd.cohort)
+    gradient = clients.at(rnd).grad(Gradient(model, torch.zeros_like(group), rnd.cohort))
     mean = cluster_mean(gradient, group, empty=torch.zeros(clusters, model.shape[1]))
     models = model.repeat(clusters, 1)
     return models, models + LR * mean, group
@@ -253,7 +253,10 @@ def test_an_empty_cluster(empty: str) -> None:
     if empty == "refill":
         one = [
             hopeless[1]
-            - LR * clients.at(rnd).grad(hopeless, torch.tensor([1]), torch.tensor([i]), BATCH)[0]
+            - LR
+            * clients.at(rnd).grad(Gradient(hopeless, torch.tensor([1]), torch.tensor([i]), BATCH))[
+                0
+            ]
             for i in range(CLIENTS)
         ]
         gap = (torch.stack(one) - after.models[1]).abs().amax(1)
@@ -301,7 +304,7 @@ def test_the_sum_makes_the_step_as_much_larger_as_the_batch() -> None:
         after, _ = algorithm.round(state, clients.at(rnd), rnd)
         size = None if batch == "null" else int(batch)
         gradient = clients.at(rnd).grad(
-            state.models, torch.zeros_like(rnd.cohort), rnd.cohort, size
+            Gradient(state.models, torch.zeros_like(rnd.cohort), rnd.cohort, size)
         )
         expected = state.models - LR * (torch.as_tensor(sizes).unsqueeze(1) * gradient).mean(0)
         torch.testing.assert_close(after.models, expected, rtol=1e-5, atol=1e-5)

@@ -25,7 +25,7 @@ from planted import (
 from torch import Tensor
 from toy_engine import ToyEngine
 
-from fedclust.core.front import Train
+from fedclust.core.front import Gradient, Train
 from fedclust.core.types import Federation
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
@@ -67,7 +67,7 @@ def test_two_steps_with_both_pulls_by_hand() -> None:
     work = method.pulls(omega, common, mask)
     w = omega
     for _ in range(2):
-        step = clients.grad(w, ids, ids) + mu * (w - omega) + lam * (w - common) * mask
+        step = clients.grad(Gradient(w, ids, ids)) + mu * (w - omega) + lam * (w - common) * mask
         w = w - lr * step
     found = clients.train(Train(omega, ids, ids, solver, work)).params
     torch.testing.assert_close(found, w, rtol=1e-5, atol=1e-6)

@@ -13,7 +13,7 @@ from toy_engine import ToyEngine, toy_federation, toy_round
 from fedclust.algorithms.layers.finetune import FineTune
 from fedclust.algorithms.oracle import Oracle
 from fedclust.core.calls import LocalResult
-from fedclust.core.front import Train
+from fedclust.core.front import Gradient, Train
 from fedclust.helpers.errors import ConfigError
 from fedclust.solver import Solver
 
@@ -53,7 +53,7 @@ def test_ditto_in_one_step_by_hand() -> None:
     rounds, clients = rounds_of(fed, 3), engine_for(fed)
     states, _ = simulate(algorithm, fed, rounds)
     v, w, everybody = states[1].personal.all(), states[1].model, torch.arange(CLIENTS)
-    gradient = clients.at(rounds[2]).grad(v, everybody, everybody)
+    gradient = clients.at(rounds[2]).grad(Gradient(v, everybody, everybody))
     torch.testing.assert_close(states[2].personal.all(), v - 0.5 * (gradient + 0.3 * (v - w)))
 
 

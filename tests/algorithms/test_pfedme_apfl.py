@@ -9,6 +9,7 @@ import torch
 from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, simulate
 
 from fedclust.algorithms.pfedme import with_one_batch
+from fedclust.core.front import Gradient
 from fedclust.core.types import Federation
 from fedclust.helpers.errors import ConfigError
 
@@ -47,7 +48,7 @@ def test_the_outer_step_follows_the_gradient_of_the_moreau_envelope() -> None:
     algorithm, state, clients = started("pfedme", fed, *exact, *more)
     after, cost = algorithm.round(state, clients, clients.rnd)
     theta = after.personal.all()
-    gradient = clients.grad(theta, EVERYBODY, EVERYBODY)
+    gradient = clients.grad(Gradient(theta, EVERYBODY, EVERYBODY))
     torch.testing.assert_close(gradient, 2 * (state.model - theta), rtol=1e-4, atol=1e-5)
     expected = state.model - 0.3 * gradient.mean(0, keepdim=True)
     torch.testing.assert_close(after.model, expected, rtol=1e-4, atol=1e-5)
@@ -88,7 +89,7 @@ def test_hardly_any_pull_is_training_alone_and_leaves_the_common_model() -> None
     after, _ = algorithm.round(state, clients, clients.rnd)
     alone = state.model.repeat(CLIENTS, 1)
     for _ in range(3):
-        alone = alone - 0.1 * clients.grad(alone, EVERYBODY, EVERYBODY)
+        alone = alone - 0.1 * clients.grad(Gradient(alone, EVERYBODY, EVERYBODY))
     torch.testing.assert_close(after.personal.all(), alone, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(after.model, state.model)
 
@@ -103,7 +104,7 @@ def test_every_local_round_keeps_to_its_batch() -> None:
     theta = state.model.repeat(CLIENTS, 1)
     for _ in range(5):
         pulled = 3 * (theta - state.model)
-        theta = theta - 0.1 * (batch.grad(theta, EVERYBODY, EVERYBODY) + pulled)
+        theta = theta - 0.1 * (batch.grad(Gradient(theta, EVERYBODY, EVERYBODY)) + pulled)
     torch.testing.assert_close(after.personal.all(), theta, rtol=1e-5, atol=1e-6)
 
 
@@ -129,11 +130,11 @@ def test_one_full_batch_step_of_apfl_by_hand() -> None:
     clients, zero = engine_for(fed).at(rounds[1]), torch.zeros_like(EVERYBODY)
     v, w = states[0].personal.all(), states[0].model
     u = 0.3 * v + 0.7 * w
-    gradient = clients.grad(u, EVERYBODY, EVERYBODY)
+    gradient = clients.grad(Gradient(u, EVERYBODY, EVERYBODY))
     torch.testing.assert_close(
         states[1].personal.all(), v - LR * 0.3 * gradient, rtol=1e-4, atol=1e-5
     )
-    common = clients.grad(w, zero, EVERYBODY).mean(0, keepdim=True)
+    common = clients.grad(Gradient(w, zero, EVERYBODY)).mean(0, keepdim=True)
     torch.testing.assert_close(states[1].model, w - LR * common, rtol=1e-4, atol=1e-5)
 
 
@@ -148,8 +149,8 @@ def test_small_steps_of_apfl_are_nearly_those_of_the_paper() -> None:
         w = v = state.model.repeat(CLIENTS, 1)
         for _ in range(5):
             u = 0.5 * v + 0.5 * w
-            v = v - lr * 0.5 * clients.grad(u, EVERYBODY, EVERYBODY)
-            w = w - lr * clients.grad(w, EVERYBODY, EVERYBODY)
+            v = v - lr * 0.5 * clients.grad(Gradient(u, EVERYBODY, EVERYBODY))
+            w = w - lr * clients.grad(Gradient(w, EVERYBODY, EVERYBODY))
         moved = (v - state.model).norm()
         return float((after.personal.all() - v).norm() / moved)
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, simulate
 
+from fedclust.core.front import Gradient
 from fedclust.helpers.errors import ConfigError
 
 FULL = ("scaffold", "solver.batch_size=null", "solver.epochs=1")
@@ -21,7 +22,7 @@ def test_with_one_full_batch_step_controls_are_the_gradients() -> None:
     states, _ = simulate(configured(*FULL), fed, rounds)
     clients, everybody = engine_for(fed).at(rounds[1]), torch.arange(CLIENTS)
     zero = torch.zeros(CLIENTS, dtype=torch.int64)
-    gradient = clients.grad(states[0].model, zero, everybody)
+    gradient = clients.grad(Gradient(states[0].model, zero, everybody))
     torch.testing.assert_close(states[1].controls.all(), gradient, rtol=1e-3, atol=1e-5)
     mean = gradient.mean(0, keepdim=True)
     torch.testing.assert_close(states[1].control, mean, rtol=1e-3, atol=1e-5)
@@ -36,7 +37,7 @@ def test_a_cohort_steps_along_its_corrected_gradients() -> None:
     before, after = simulate(configured(*FULL), fed, rounds)[0]
     cohort = rounds[1].cohort
     zero = torch.zeros(len(cohort), dtype=torch.int64)
-    gradient = engine_for(fed).at(rounds[1]).grad(before.model, zero, cohort)
+    gradient = engine_for(fed).at(rounds[1]).grad(Gradient(before.model, zero, cohort))
     corrected = gradient - before.controls.all()[cohort] + before.control
     expected = before.model - LR * corrected.mean(0, keepdim=True)
     torch.testing.assert_close(after.model, expected, rtol=1e-4, atol=1e-6)
@@ -75,7 +76,9 @@ def test_the_control_is_the_mean_of_the_clients_that_are_there() -> None:
     before, after = simulate(configured(*FULL), fed, half)[0]
     cohort = half[1].cohort
     own = before.controls.all()[cohort]
-    gradient = engine_for(fed).at(half[1]).grad(before.model, torch.zeros_like(cohort), cohort)
+    gradient = (
+        engine_for(fed).at(half[1]).grad(Gradient(before.model, torch.zeros_like(cohort), cohort))
+    )
     corrected = gradient - own + own.mean(0, keepdim=True)
     expected = before.model - LR * corrected.mean(0, keepdim=True)
     torch.testing.assert_close(after.model, expected, rtol=1e-4, atol=1e-6)
@@ -90,7 +93,7 @@ def test_a_rate_that_falls_divides_by_the_rounds_own() -> None:
     states, _ = simulate(configured(*FULL, "solver.decay=0.5"), fed, rounds)
     everybody = torch.arange(CLIENTS)
     clients = engine_for(fed).at(rounds[1])
-    gradient = clients.grad(states[0].model, torch.zeros_like(everybody), everybody)
+    gradient = clients.grad(Gradient(states[0].model, torch.zeros_like(everybody), everybody))
     torch.testing.assert_close(states[1].controls.all(), gradient, rtol=1e-3, atol=1e-5)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedclust.config.about import READS, about, server_reads
 from fedclust.core.calls import LocalResult, MeanResult
-from fedclust.core.front import Train
+from fedclust.core.front import Gradient, Train
 from fedclust.core.types import ClientModels, Round
 from fedclust.engines.clients import SeedClients
 from fedclust.helpers.ops import cluster_mean
@@ -61,9 +61,9 @@ class Masked(SeedClients):
         masks = self._masks(made.params, asked.label, asked.ids)
         return replace(made, params=made.params + self.size * masks)
 
-    def grad(self, models: Tensor, label: Tensor, ids: Tensor, *args: Any) -> Tensor:
-        made = super().grad(models, label, ids, *args)
-        return made + self.size * self._masks(made, label, ids)
+    def grad(self, asked: Gradient) -> Tensor:
+        made = super().grad(asked)
+        return made + self.size * self._masks(made, asked.label, asked.ids)
 
 
 class MaskedFront(Front):

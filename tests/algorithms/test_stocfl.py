@@ -18,7 +18,7 @@ from planted import (
 )
 
 from fedclust.algorithms.parts.uniting import linked, unite
-from fedclust.core.front import Train
+from fedclust.core.front import Gradient, Train
 from fedclust.helpers.errors import ConfigError
 
 APART = ("algorithm.similarity=1.5", "algorithm.mu=0")
@@ -90,7 +90,7 @@ def test_one_step_of_a_cluster_model_by_hand() -> None:
     theta, w = states[0].models, states[0].common
     assert float((w - states[0].anchor).norm()) > 0.01
     clients = engine_for(fed).at(rounds[1])
-    gradient = clients.grad(theta, states[0].label, torch.arange(CLIENTS))
+    gradient = clients.grad(Gradient(theta, states[0].label, torch.arange(CLIENTS)))
     expected = theta - LR * (gradient + 0.3 * (theta - w))
     torch.testing.assert_close(states[1].models, expected)
 

@@ -16,6 +16,7 @@ from fedclust.cluster_metrics.loss import Loss
 from fedclust.cluster_metrics.loss_cross import LossCross
 from fedclust.cluster_metrics.madc import MADC
 from fedclust.cluster_metrics.param_norm import ParamNorm
+from fedclust.core.front import Gradient
 from fedclust.core.types import Federation, Pool, Split
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
@@ -39,11 +40,9 @@ class LeastSquares:
         residual = self.x[ids] @ models.T - self.y[ids].unsqueeze(2)  # [C, n, K]
         return residual.square().mean(1)
 
-    def grad(
-        self, models: Tensor, label: Tensor, ids: Tensor, batch_size: int | None = None
-    ) -> Tensor:
-        x, model = self.x[ids, :batch_size], models[label]
-        residual = (x @ model.unsqueeze(2)).squeeze(2) - self.y[ids, :batch_size]
+    def grad(self, asked: Gradient) -> Tensor:
+        x, y = self.x[asked.ids, : asked.batch_size], self.y[asked.ids, : asked.batch_size]
+        residual = (x @ asked.begun.unsqueeze(2)).squeeze(2) - y
         return 2 * (residual.unsqueeze(2) * x).mean(1)
 
     def minimisers(self) -> Tensor:
@@ -146,7 +145,7 @@ def test_grad_cosine_is_one_minus_the_cosine_there() -> None:
     clients = least_squares()
     models, common = drawn(5, 4, seed=2), drawn(1, 4, seed=3)
     for where, start in (("common", common.expand(5, 4)), ("local", models)):
-        gradient = clients.grad(start, torch.arange(5), torch.arange(5))
+        gradient = clients.grad(Gradient(start, torch.arange(5), torch.arange(5)))
         expected = 1 - torch.nn.functional.cosine_similarity(gradient.unsqueeze(1), gradient, dim=2)
         distance = call(GradCosine(gradient=where), clients, models, common)
         torch.testing.assert_close(

@@ -11,7 +11,7 @@ from engine_toys import shipped, toy_pool
 from fronts import Front
 
 from fedclust.core.calls import LocalWork, Shards
-from fedclust.core.front import Train
+from fedclust.core.front import Gradient, Train
 from fedclust.core.types import Federation, Round, Served, Split
 from fedclust.engines import make_engine
 from fedclust.engines.clients import batch_of
@@ -187,8 +187,10 @@ def test_loss_and_gradient_see_the_same_batch() -> None:
     clients, (rnd, _) = engine_and_rounds()
     models = clients.init(rnd.stream("init"), 1)
     ids, zeros = torch.arange(4), torch.zeros(4, dtype=torch.int64)
-    gradient = clients.at(rnd).grad(models, zeros, ids, batch_size=2)
-    assert not torch.allclose(gradient, clients.at(rnd).grad(models, zeros, ids), atol=1e-3)
+    gradient = clients.at(rnd).grad(Gradient(models, zeros, ids, batch_size=2))
+    assert not torch.allclose(
+        gradient, clients.at(rnd).grad(Gradient(models, zeros, ids)), atol=1e-3
+    )
     step = 1e-2 * gradient / gradient.norm(dim=1, keepdim=True)
     ahead = clients.at(rnd).loss(models + step, ids, batch_size=2).diagonal()
     behind = clients.at(rnd).loss(models - step, ids, batch_size=2).diagonal()
@@ -208,7 +210,7 @@ def test_a_batch_is_drawn_once_for_all_that_ask(monkeypatch: pytest.MonkeyPatch)
     models = clients.init(rnd.stream("init"), 2)
     first = clients.loss(models, ids, batch_size=2)
     assert torch.equal(clients.loss(models, ids, batch_size=2), first)
-    clients.grad(models, torch.zeros(3, dtype=torch.int64), ids, batch_size=2)
+    clients.grad(Gradient(models, torch.zeros(3, dtype=torch.int64), ids, batch_size=2))
     assert sizes == [2]
     clients.loss(models, ids, batch_size=3)
     clients.loss(models, ids.flip(0), batch_size=3)
@@ -222,9 +224,11 @@ def test_a_batch_does_not_depend_on_the_company() -> None:
     together = clients.at(rnd).loss(models, torch.tensor([0, 1, 3]), batch_size=4)
     assert torch.equal(together[2:], clients.at(rnd).loss(models, torch.tensor([3]), batch_size=4))
     gradient = clients.at(rnd).grad(
-        models, torch.tensor([1, 0]), torch.tensor([3, 1]), batch_size=4
+        Gradient(models, torch.tensor([1, 0]), torch.tensor([3, 1]), batch_size=4)
     )
-    alone = clients.at(rnd).grad(models, torch.tensor([1]), torch.tensor([3]), batch_size=4)
+    alone = clients.at(rnd).grad(
+        Gradient(models, torch.tensor([1]), torch.tensor([3]), batch_size=4)
+    )
     assert torch.equal(gradient[:1], alone)
 
 
@@ -236,7 +240,7 @@ def test_batches_are_the_same_on_every_engine(name: str) -> None:
     want, got = (e.at(rnd).loss(models, ids, batch_size=3) for e in (loop, fast))
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
     label = torch.tensor([0, 1, 1, 0])
-    want, got = (e.at(rnd).grad(models, label, ids, batch_size=3) for e in (loop, fast))
+    want, got = (e.at(rnd).grad(Gradient(models, label, ids, batch_size=3)) for e in (loop, fast))
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 

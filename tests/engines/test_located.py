@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedclust.core.front import Train
+from fedclust.core.front import Gradient, Train
 from fedclust.core.types import Federation, Pool, Round, Split
 from fedclust.core.verbs import Engine
 from fedclust.engines.clients import SeedClients
@@ -108,7 +108,7 @@ def test_an_engine_of_many_rows_says_which_they_were() -> None:
     assert error.value.__notes__ == ["one of the clients 4, 2, round 2, local step 1 (seed 0)"]
     ids = torch.tensor([4, 2, 0])
     with pytest.raises(ValueError, match="got 1 parameters") as wrong:
-        clients.grad(torch.zeros(1, 1), 0 * ids, ids)
+        clients.grad(Gradient(torch.zeros(1, 1), 0 * ids, ids))
     assert wrong.value.__notes__ == ["gradients of one of the clients 4, 2, 0, round 2 (seed 0)"]
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from fedclust.core.calls import Alignment, LocalResult, MeanResult, TestResult
-from fedclust.core.front import Clients, Layer, Train, mean_by_rows, sum_by_rows
+from fedclust.core.front import Clients, Gradient, Layer, Train, mean_by_rows, sum_by_rows
 from fedclust.core.own_statistics import OwnStatistics
 from fedclust.core.types import Cost, Evaluation, Round, Served
 from fedclust.core.verbs import Algorithm, Method
@@ -88,30 +88,13 @@ class _Owners(Layer):
         ]
         return pad_sequence(tables, batch_first=True)
 
-    def grad(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        batch_size: int | None = None,
-        *,
-        start: Tensor | None = None,
-    ) -> Tensor:
+    def grad(self, asked: Gradient) -> Tensor:
         if self.own.stay:
-            start = self.own.placed(models[label] if start is None else start, ids)
-        return self.behind.grad(models, label, ids, batch_size, start=start)
+            asked = replace(asked, start=self.own.placed(asked.begun, asked.ids))
+        return self.behind.grad(asked)
 
-    def grad_sum(
-        self,
-        models: Tensor,
-        label: Tensor,
-        ids: Tensor,
-        batch_size: int | None = None,
-        weight: Tensor | None = None,
-    ) -> Tensor:
-        if self.own.stay:
-            return sum_by_rows(self, models, label, ids, batch_size, weight)
-        return self.behind.grad_sum(models, label, ids, batch_size, weight)
+    def grad_sum(self, asked: Gradient) -> Tensor:
+        return sum_by_rows(self, asked) if self.own.stay else self.behind.grad_sum(asked)
 
     def align(
         self,

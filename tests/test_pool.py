@@ -9,7 +9,7 @@ import torch
 
 from fedclust.core.front import Gradient, Train
 from fedclust.core.types import Federation, Pool, Split
-from fedclust.datasets.view import View
+from fedclust.datasets.view import ImageToInput
 from fedclust.engines import make_engine
 from fedclust.engines.clients import SeedClients
 from fedclust.models.mlp import mlp
@@ -19,7 +19,7 @@ from fedclust.solver import Solver
 ROWS = 60
 
 
-def pools(view: View | None = None, side: int = 4) -> tuple[Pool, Pool]:
+def pools(view: ImageToInput | None = None, side: int = 4) -> tuple[Pool, Pool]:
     """Twenty images under three concepts: shared, and copied row by row."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (20, 1, side, side), generator=generator, dtype=torch.uint8)
@@ -38,7 +38,7 @@ def pools(view: View | None = None, side: int = 4) -> tuple[Pool, Pool]:
 
 
 def test_the_inputs_are_the_same() -> None:
-    crop = View(crop=3, standardise=True, augment="crop_flip_contrast")
+    crop = ImageToInput(crop=3, standardise=True, augment="crop_flip_contrast")
     index = torch.tensor([[0, 1, 59], [7, 7, 30]])
     key = torch.tensor([5, 6])
     for view in (None, crop):

@@ -12,21 +12,21 @@ import pytest
 from rich.console import Console
 
 from fedclust.helpers.meter import Meter
-from fedclust.runtime.progress import Replaced, Shown, Sweep, doing, fitting
+from fedclust.runtime.progress import Replaced, Shown, SweepProgress, doing, fitting
 
 
 @pytest.mark.parametrize(
     ("sweep", "job", "left", "said"),
     [
-        (Sweep(left=2, mean_seconds=None), 30.0, 10.0, "70 s"),
-        (Sweep(left=2, mean_seconds=300.0), 30.0, 10.0, "10 min"),
-        (Sweep(left=7, mean_seconds=3600.0), 30.0, 1800.0, "8 h"),
-        (Sweep(left=70, mean_seconds=3600.0), 30.0, 0.0, "3 d"),
-        (Sweep(left=1, mean_seconds=0.01), 0.02, 0.0, "1 s"),
+        (SweepProgress(left=2, mean_seconds=None), 30.0, 10.0, "70 s"),
+        (SweepProgress(left=2, mean_seconds=300.0), 30.0, 10.0, "10 min"),
+        (SweepProgress(left=7, mean_seconds=3600.0), 30.0, 1800.0, "8 h"),
+        (SweepProgress(left=70, mean_seconds=3600.0), 30.0, 0.0, "3 d"),
+        (SweepProgress(left=1, mean_seconds=0.01), 0.02, 0.0, "1 s"),
     ],
 )
 def test_a_sweep_ends_after_this_job_and_the_others(
-    sweep: Sweep, job: float, left: float, said: str
+    sweep: SweepProgress, job: float, left: float, said: str
 ) -> None:
     assert sweep.end(job, left) == f"all done in about {said}"
 
@@ -122,7 +122,7 @@ def test_a_line_that_stays_fits_a_terminal_too() -> None:
 
 
 def test_a_live_line_is_never_wider_than_the_terminal() -> None:
-    progress, _ = shown(60, sweep=Sweep(left=5, mean_seconds=100.0))
+    progress, _ = shown(60, sweep=SweepProgress(left=5, mean_seconds=100.0))
     progress.start(Path("outputs/x"), 2, 100)
     first = progress._renderable().plain
     assert "round 3/100" in first

@@ -40,7 +40,7 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.clustering import distance_tables
 from fedclust.algorithms.parts.profiles import (
-    Descriptor,
+    DescribesClients,
     fitted,
     nearest,
     placed,
@@ -88,7 +88,7 @@ class Feroma(Method):
     """
 
     solver: Solver
-    descriptor: Descriptor
+    descriptor: DescribesClients
     warmup: AtLeastOne = 5
     halves: AtLeastOne | None = 3
     weighting: Weighting = "inverse"

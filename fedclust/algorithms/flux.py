@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.parts.clustering import distance_tables
-from fedclust.algorithms.parts.profiles import Descriptor, fitted, nearest, placed
+from fedclust.algorithms.parts.profiles import DescribesClients, fitted, nearest, placed
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
 from fedclust.algorithms.warmup import unclustered
 from fedclust.core.front import Clients
@@ -58,7 +58,7 @@ class Flux(Method):
     """
 
     solver: Solver
-    descriptor: Descriptor
+    descriptor: DescribesClients
     method: ClusterMethod
     warmup: AtLeastOne = 5
     serve_by: ServeBy = "cluster"

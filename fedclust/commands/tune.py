@@ -150,11 +150,11 @@ def _search_all(given: Typed, console: Console) -> tuple[set[Path], int]:
     _check_groups(searches, typed)
     if any(_draws_tests(search.config) for search in searches):
         tell.warn(_DRAWN)
-    from fedclust.tuning.batches import Batches, run_search  # and with it PyTorch
+    from fedclust.tuning.batches import TrialRunner, run_search  # and with it PyTorch
 
     data, said = SharedData(), Said()
     for search in searches:
-        batches = Batches(search, data, console, said.is_new, TOLD, in_a_line)
+        batches = TrialRunner(search, data, console, said.is_new, TOLD, in_a_line)
         try:
             run_search(search, batches, wanted or search.budget, console)
             folders.add(search.folder.parent)

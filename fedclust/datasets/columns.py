@@ -30,7 +30,7 @@ _MOST, _FEWEST = 100, 20  # whole numbers that are classes, and rows of each of 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
+class NamedColumns:
     """A table whose columns are read by name.
 
     Attributes:
@@ -67,7 +67,7 @@ class Columns:
                     f"{few(self.names)}"
                 )
 
-    def labelled(self, label: Sequence[str], unlabelled: Unlabelled) -> tuple[Columns, Array]:
+    def labelled(self, label: Sequence[str], unlabelled: Unlabelled) -> tuple[NamedColumns, Array]:
         """The table, with `unlabelled` drop without the rows that lack a value of the label, and
         the places [n] of its rows in this one.
         """

@@ -18,7 +18,7 @@ from fedclust.core.types import Dataset
 from fedclust.datasets.checks import one_line, read
 from fedclust.datasets.columns import (
     ColumnName,
-    Columns,
+    NamedColumns,
     Unlabelled,
     few,
     listed,
@@ -27,7 +27,7 @@ from fedclust.datasets.columns import (
     shown,
 )
 from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs, read_targets
-from fedclust.datasets.parts import Drawn, check_parts, parted
+from fedclust.datasets.parts import DrawnPart, check_parts, parted
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DataError, counted, require, typed
 from fedclust.helpers.files import plain_file
@@ -144,10 +144,10 @@ class Csv(Ranged):
         x = read_inputs(table, wanted, used, y[0], whose)
         return parted(table, path.stem, x, y, whose, tests, self.normalise, self.fill, self.unit)
 
-    def _tests(self, table: Columns) -> Tensor | Drawn:
+    def _tests(self, table: NamedColumns) -> Tensor | DrawnPart:
         """Which rows are for testing, [N] bool, or how they are drawn."""
         if self.split is None:
-            return Drawn(self.test_share, self.data_seed)
+            return DrawnPart(self.test_share, self.data_seed)
         values = table.values("dataset.split", self.split)
         odd = np.flatnonzero(~np.isin(values, _PARTS))
         if len(odd):
@@ -170,7 +170,7 @@ class Csv(Ranged):
         plain = texts.drop_duplicates().str.replace(r"\.0+$", "", regex=True)
         return bool(pd.to_numeric(plain).nunique() == plain.nunique())
 
-    def _table(self, path: Path, used: Sequence[str], words: Sequence[str]) -> Columns:
+    def _table(self, path: Path, used: Sequence[str], words: Sequence[str]) -> NamedColumns:
         """The columns of a file, among them those of `used`; of a CSV those of `words` are text, in
         which 07 is not 7 and NA is a name, unless all of one are numbers written as usual.
         """
@@ -188,7 +188,7 @@ class Csv(Ranged):
                 folders = dict(name.split("=", 1) for name in inside.parts[:-1] if "=" in name)
                 for name, value in {**folders, _FILE: str(inside.with_suffix(""))}.items():
                     one[name] = value
-                Columns(
+                NamedColumns(
                     what=f"csv: {file}", names=[*map(str, one.columns)], read=_nothing, size=0
                 ).known("dataset", used)
             table = pd.concat(tables, ignore_index=True, sort=False)
@@ -199,7 +199,7 @@ class Csv(Ranged):
             if empty.any() and not empty.all():
                 remarks.append(f"csv: {path}: {counted(int(empty.sum()), 'empty row')} left out")
                 table = table[~empty].reset_index(drop=True)
-        columns = Columns(
+        columns = NamedColumns(
             what=f"csv: {path}",
             names=names,
             read=lambda name: _plain(table.iloc[:, names.index(name)]),
@@ -349,7 +349,7 @@ def _read_table(
 
     given = [str(name) for name in first.iloc[0]] if len(first) else []
     # pandas gives the second of two columns another name, and those without one
-    Columns(what=f"{what}: {path}", names=[n for n in given if n], read=_nothing, size=0)
+    NamedColumns(what=f"{what}: {path}", names=[n for n in given if n], read=_nothing, size=0)
     names = list(pd.read_csv(path, nrows=0, **how).columns)
     if len(names) == 1 and needed[0] not in names:
         other = next((sign for sign in ";\t|," if sign in names[0]), None)

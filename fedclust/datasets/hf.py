@@ -22,11 +22,11 @@ from torch import Tensor
 from fedclust.core.task import Targets
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
-from fedclust.datasets.columns import ColumnName, Columns, Unlabelled, listed, name_columns
+from fedclust.datasets.columns import ColumnName, NamedColumns, Unlabelled, listed, name_columns
 from fedclust.datasets.extra import installed
 from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs, read_targets
 from fedclust.datasets.normalise import WORDS, check_word
-from fedclust.datasets.parts import Drawn, check_parts, parted
+from fedclust.datasets.parts import DrawnPart, check_parts, parted
 from fedclust.datasets.pictures import picture, white
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DataError, require
@@ -135,14 +135,14 @@ class HuggingFace(Ranged):
             else self._pictures(table, self.image)
         )
         tests = (
-            Drawn(self.test_share, self.data_seed)
+            DrawnPart(self.test_share, self.data_seed)
             if self.test is None
             else torch.from_numpy(kept >= first)
         )
         name = Path(self.path).name
         return parted(table, name, x, y, whose, tests, self.normalise, self.fill, self.unit)
 
-    def _tables(self) -> tuple[Columns, int]:
+    def _tables(self) -> tuple[NamedColumns, int]:
         """The rows of both splits, one behind the other, and how many the first has."""
         where = Path(self.path)
         data = read("hf", where, self._found, key="dataset.path")
@@ -163,7 +163,7 @@ class HuggingFace(Ranged):
 
         names = [name for name in parts[0].column_names if name in parts[-1].column_names]
         sizes = [len(part) for part in parts]
-        table = Columns(
+        table = NamedColumns(
             what=f"hf: {self.path}",
             names=names,
             read=column,
@@ -210,7 +210,7 @@ class HuggingFace(Ranged):
             )
         return datasets.load_dataset(self.path, self.config, revision=self.revision)
 
-    def _pictures(self, table: Columns, name: str) -> Tensor:
+    def _pictures(self, table: NamedColumns, name: str) -> Tensor:
         """All pictures, [N, 1 or 3, H, W] uint8."""
         images: npt.NDArray[np.uint8] | None = None
         values = table.values("dataset.image", name)

@@ -153,7 +153,7 @@ class CIFAR10(_Images):
 
     Attributes:
         normalise: also per_image (every image minus its own mean, over its own standard deviation).
-        crop, augment: see `fedclust.datasets.view.View`.
+        crop, augment: see `fedclust.datasets.view.ImageToInput`.
     """
 
     # of the 50,000 training images, as LCFL's simulator has them

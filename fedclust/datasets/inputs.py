@@ -16,7 +16,7 @@ from torch import Tensor
 from fedclust.core.task import Targets
 from fedclust.datasets.checks import TOO_SMALL, vanishing
 from fedclust.datasets.column import Coding, Column, Read, Word, is_number
-from fedclust.datasets.columns import Columns, Owners, few, listed, shown
+from fedclust.datasets.columns import NamedColumns, Owners, few, listed, shown
 from fedclust.datasets.signs import by_number, rank_of, shown_sign, signs_of
 from fedclust.datasets.sites import tell_of_inputs
 from fedclust.datasets.suspects import tell, tell_of_gaps, without_slips
@@ -88,7 +88,7 @@ class Inputs:
 
 
 def read_targets(
-    table: Columns, columns: str | Sequence[str], targets: Targets
+    table: NamedColumns, columns: str | Sequence[str], targets: Targets
 ) -> tuple[Tensor, tuple[str, ...]]:
     """What a task predicts, and its names: classes [N] int64, numbers [N, T] float64 or flags
     [N, T] uint8.
@@ -144,7 +144,11 @@ def read_targets(
 
 
 def read_inputs(
-    table: Columns, wanted: Wanted, used: Sequence[str], label: Tensor, whose: Owners | None = None
+    table: NamedColumns,
+    wanted: Wanted,
+    used: Sequence[str],
+    label: Tensor,
+    whose: Owners | None = None,
 ) -> Inputs:
     """The features of a table.
 
@@ -241,7 +245,7 @@ def features_of(columns: Sequence[tuple[Column, Read]]) -> Inputs:
     )
 
 
-def _check(table: Columns, columns: Sequence[Column], wanted: Wanted) -> None:
+def _check(table: NamedColumns, columns: Sequence[Column], wanted: Wanted) -> None:
     """Refuse columns that hold no numbers, or have gaps: all at once.
 
     Raises:

@@ -41,7 +41,7 @@ class Npz(Ranged):
             examples; by_row is mean_std of every row H, which is the channel of a series;
             unit, inverted and per_image (every image minus its own mean, over its own standard
             deviation) need uint8; none leaves the values as they are.
-        crop, augment: of images, see `fedclust.datasets.view.View`.
+        crop, augment: of images, see `fedclust.datasets.view.ImageToInput`.
         vocabulary: number of token ids 0, 1, … where x are these, integers (N, L), which a model
             sees as they are; None where x are numbers.
         classes: None where all classes have training examples; else labels are 0, 1, … below it,

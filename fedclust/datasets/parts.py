@@ -14,7 +14,7 @@ from torch import Tensor
 from fedclust.core.types import Dataset, Names
 from fedclust.core.validation import drawn_test
 from fedclust.datasets.checks import checked
-from fedclust.datasets.columns import Columns, Owners, few
+from fedclust.datasets.columns import NamedColumns, Owners, few
 from fedclust.datasets.copies import told_of_copies
 from fedclust.datasets.fit import Fit
 from fedclust.datasets.inputs import Inputs
@@ -25,7 +25,7 @@ from fedclust.helpers.errors import DataError, require
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnPart:
     """How test rows are drawn: their share, and the seed that decides for all seeds of a run, None
     where each draws its own.
     """
@@ -65,12 +65,12 @@ def check_parts(
 
 
 def parted(
-    table: Columns,
+    table: NamedColumns,
     name: str,
     examples: Inputs | Tensor,
     targets: tuple[Tensor, tuple[str, ...]],
     whose: Owners,
-    tests: Tensor | Drawn,
+    tests: Tensor | DrawnPart,
     normalise: str,
     fill: str | None = None,
     unit: str | None = None,
@@ -81,7 +81,7 @@ def parted(
         table: where they are from.
         name: of the dataset.
         examples: features, or pictures [N, C, H, W] uint8.
-        targets, whose: what `read_targets` and `Columns.clients` return.
+        targets, whose: what `read_targets` and `NamedColumns.clients` return.
         tests: [N] bool, which rows are for testing, or how they are drawn. Where every seed draws
             its own, those of seed 0 are the dataset's.
         normalise: a word of `fedclust.datasets.normalise`, client or none.
@@ -94,10 +94,10 @@ def parted(
     y, known = targets
     owner = whose.of_row
     anew = cut_seed = None
-    fixed = not isinstance(tests, Drawn)
+    fixed = not isinstance(tests, DrawnPart)
     how: Literal["drawn", "cut", "fixed"] = "fixed"
     unit_of = None if unit is None else table.units(unit)
-    if isinstance(tests, Drawn):
+    if isinstance(tests, DrawnPart):
         how = "drawn" if tests.share else "cut"
         cut_seed = None if tests.share else tests.seed
         anew = tests.share if tests.seed is None and tests.share else None
@@ -158,7 +158,7 @@ def parted(
 
 
 def _as_float32(
-    table: Columns, examples: Inputs, seen: npt.NDArray[np.bool_], normalise: str
+    table: NamedColumns, examples: Inputs, seen: npt.NDArray[np.bool_], normalise: str
 ) -> tuple[Tensor, list[float]]:
     """The features [N, F] float32, those that it would not tell apart moved to 0 where they are
     scaled anyway; and by how much each was moved.

@@ -11,7 +11,8 @@ What is said is JSON-able, and stands in `inputs/seed=S.json` of a job:
     shape, kind    of a stored example, channels first; uint8, float32, or int64 of token ids
     scale, shift   a model sees value * scale + shift
     of_clients     in place of these, with normalise=client: mean and deviation of every client
-    view           of pictures, see `fedclust.datasets.view.View`; vocabulary: number of token ids
+    view           of pictures, see `fedclust.datasets.view.ImageToInput`
+    vocabulary     number of token ids
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from torch import Tensor
 
 from fedclust.core.types import Federation, Pool
 from fedclust.datasets.column import Column, Read
-from fedclust.datasets.columns import Columns, few, no_values, shown
+from fedclust.datasets.columns import NamedColumns, few, no_values, shown
 from fedclust.datasets.fit import filled
 from fedclust.datasets.inputs import features_of
 from fedclust.datasets.normalise import as_float32
-from fedclust.datasets.view import View
+from fedclust.datasets.view import ImageToInput
 from fedclust.helpers.errors import DataError
 
 _KINDS = {"int64": "ui", "float32": "uif"}  # of arrays that become these
@@ -52,7 +53,7 @@ def described(fed: Federation) -> dict[str, Any]:
         "shape": list(pool.x.shape[1:]),
         "kind": kind if pool.vocabulary is None else "int64",
         **scaled,
-        "view": asdict(pool.view) if isinstance(pool.view, View) else None,
+        "view": asdict(pool.view) if isinstance(pool.view, ImageToInput) else None,
         "vocabulary": pool.vocabulary,
         **fed.raw,
     }
@@ -81,7 +82,7 @@ def prepared(about: Mapping[str, Any], given: Any, client: int, pool: Pool) -> P
         flat = x.reshape(len(x), -1).double()
         x = ((flat - mean) / deviation).float().view_as(x)
     scale, shift = (torch.tensor(about[name], dtype=torch.float32) for name in ("scale", "shift"))
-    view = None if about["view"] is None else View(**about["view"])
+    view = None if about["view"] is None else ImageToInput(**about["view"])
     seen = {"vocabulary": about["vocabulary"], "view": view}
     return Pool(x=x, y=pool.y, scale=scale, shift=shift, num_classes=pool.num_classes, **seen)
 
@@ -98,7 +99,7 @@ def _of_table(about: Mapping[str, Any], table: Any, client: int) -> Tensor:
             "of a CSV"
         )
     names = [str(name) for name in table.columns]
-    Columns(
+    NamedColumns(
         what="the table", names=names, read=lambda name: table[name].to_numpy(), size=len(table)
     )
     missing = [one.name for one in columns if one.name not in names]

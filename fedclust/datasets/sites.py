@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedclust.datasets.columns import Columns, Owners
+from fedclust.datasets.columns import NamedColumns, Owners
 from fedclust.helpers.errors import some_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _SHOWN = 4  # clients, or codes, that a remark names
 
 
 @dataclass(frozen=True)
-class Check:
+class SlipCheck:
     """A slip that values of clients may show.
 
     Attributes:
@@ -42,7 +42,7 @@ class Check:
 
 
 def tell_of_inputs(
-    table: Columns, columns: Sequence[Column], whose: Owners, *, apart: bool, indicated: bool
+    table: NamedColumns, columns: Sequence[Column], whose: Owners, *, apart: bool, indicated: bool
 ) -> None:
     """Remark on inputs that clients have in units or codes of their own, or have never measured.
 
@@ -79,7 +79,7 @@ def tell_of_inputs(
 
 
 def tell_of_targets(
-    table: Columns, y: Values, names: Sequence[str], whose: Owners, *, classes: bool
+    table: NamedColumns, y: Values, names: Sequence[str], whose: Owners, *, classes: bool
 ) -> None:
     """Remark on classes that clients code differently, or targets in units of their own.
 
@@ -254,7 +254,7 @@ def _rest(clients: Sequence[str]) -> str:
 
 _ONE = "give all clients one coding"
 _CHECKS = (
-    Check("measurements", _units, "if these are units, give all one unit"),
-    Check("both", _shifted, _ONE),
-    Check("categories", _disjoint, f"if they mean the same, {_ONE}"),
+    SlipCheck("measurements", _units, "if these are units, give all one unit"),
+    SlipCheck("both", _shifted, _ONE),
+    SlipCheck("categories", _disjoint, f"if they mean the same, {_ONE}"),
 )

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from fedclust.datasets.columns import Array, Columns
+from fedclust.datasets.columns import Array, NamedColumns
 from fedclust.helpers.errors import counted, typed
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _TABLES = 4  # that were joined, of each of which a column numbers the rows
 
 
 def without_slips(
-    table: Columns, columns: list[Column], label: Array, exclude: Sequence[str] | None
+    table: NamedColumns, columns: list[Column], label: Array, exclude: Sequence[str] | None
 ) -> list[Column]:
     """The columns without those that number the rows or repeat the label, each with a remark. Where
     others are excluded by name, they stay, and the remark says so.
@@ -95,7 +95,7 @@ def _repeats(one: Column, label: Array) -> bool:
 
 
 def tell(
-    table: Columns,
+    table: NamedColumns,
     columns: Sequence[Column],
     label: Array,
     *,
@@ -155,7 +155,9 @@ def stands_for_a_gap(numbers: npt.NDArray[np.float64]) -> float | None:
     return None
 
 
-def tell_of_gaps(table: Columns, name: str, numbers: npt.NDArray[np.float64], what: str) -> None:
+def tell_of_gaps(
+    table: NamedColumns, name: str, numbers: npt.NDArray[np.float64], what: str
+) -> None:
     """Remark on a number of a column that seems to stand for a gap."""
     if (value := stands_for_a_gap(numbers[np.isfinite(numbers)])) is not None:
         count = counted(int((numbers == value).sum()), "row")
@@ -169,7 +171,10 @@ def tell_of_gaps(table: Columns, name: str, numbers: npt.NDArray[np.float64], wh
 
 
 def tell_of_units(
-    table: Columns, owner: Tensor | None, tests: Tensor, allowed: Literal["drawn", "cut", "fixed"]
+    table: NamedColumns,
+    owner: Tensor | None,
+    tests: Tensor,
+    allowed: Literal["drawn", "cut", "fixed"],
 ) -> None:
     """Remark on columns of keys of which one is in training and test of a client: a model may know
     the patient.
@@ -210,7 +215,7 @@ def tell_of_units(
 
 
 def _telling(
-    table: Columns, one: Column, label: Array, *, gaps: bool, out: Callable[[str], str]
+    table: NamedColumns, one: Column, label: Array, *, gaps: bool, out: Callable[[str], str]
 ) -> Iterator[str]:
     """A remark where a column alone says the label, or a target, of nearly every row."""
     if label.ndim > 1 and label.dtype.kind == "f":

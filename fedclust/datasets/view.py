@@ -26,7 +26,7 @@ _CONTRAST = (0.2, 1.8)  # least and largest factor on the distances from a chann
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class ImageToInput:
     """From stored images to inputs.
 
     Attributes:
@@ -122,13 +122,13 @@ def check_view(normalise: str, crop: object, augment: str) -> None:
 
 def view_of(
     stored: tuple[int, ...], normalise: str, crop: int | None, augment: Augment
-) -> View | None:
+) -> ImageToInput | None:
     """The view that the options of a dataset ask for, None where a model sees the stored values.
 
     Args:
         stored: shape of a stored example.
         normalise: `per_image` standardises.
-        crop, augment: see `View`.
+        crop, augment: see `ImageToInput`.
 
     Raises:
         ConfigError: the examples are no images, or smaller than the crop.
@@ -149,4 +149,4 @@ def view_of(
         crop,
         f"at most {side}, the side of the images",
     )
-    return View(crop=crop, standardise=normalise == PER_IMAGE, augment=augment)
+    return ImageToInput(crop=crop, standardise=normalise == PER_IMAGE, augment=augment)

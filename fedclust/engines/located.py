@@ -18,7 +18,7 @@ _NAMED = 5  # clients
 
 
 @dataclass(frozen=True)
-class Place:
+class ErrorPlace:
     """Where it was.
 
     Attributes:
@@ -30,13 +30,13 @@ class Place:
     step: int = 0
 
 
-def place_of(error: Exception) -> Place | None:
+def place_of(error: Exception) -> ErrorPlace | None:
     """What is known of an exception's place."""
     found = getattr(error, "place", None)
-    return found if isinstance(found, Place) else None
+    return found if isinstance(found, ErrorPlace) else None
 
 
-def put(error: Exception, place: Place | None) -> None:
+def put(error: Exception, place: ErrorPlace | None) -> None:
     """Note the place of an exception; None for nothing known."""
     error.__dict__["place"] = place
 
@@ -50,9 +50,9 @@ def at_rows(rows: Sequence[int] | Tensor) -> Iterator[None]:
         here = tuple(int(row) for row in rows)
         known = place_of(error)
         if known is None:
-            put(error, Place(here, meter.step + 1 if meter.steps else 0))
+            put(error, ErrorPlace(here, meter.step + 1 if meter.steps else 0))
         else:
-            put(error, Place(tuple(here[row] for row in known.rows), known.step))
+            put(error, ErrorPlace(tuple(here[row] for row in known.rows), known.step))
         raise
 
 

@@ -20,7 +20,7 @@ from greenlet import getcurrent, greenlet
 
 from fedclust.core.calls import Call, split
 from fedclust.engines.base import InFront
-from fedclust.engines.located import Place, place_of, put
+from fedclust.engines.located import ErrorPlace, place_of, put
 from fedclust.helpers.meter import meter
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass
-class _Asked:
+class _SeedCall:
     """A call of one seed and what came of it; `seconds` is its share of the time."""
 
     call: Call[Any]
@@ -38,7 +38,7 @@ class _Asked:
 
 
 @dataclass
-class Turn(Generic[T]):
+class WorkOutcome(Generic[T]):
     """What became of a piece of work.
 
     Attributes:
@@ -59,11 +59,11 @@ class Lockstep(InFront):
 
     def answer(self, call: Call[R]) -> R:
         """The result of the call's own rows, computed with the calls of others that meet it."""
-        asked = _Asked(call)
+        asked = _SeedCall(call)
         _answer([asked], self._compute)
         return cast(R, asked.result)
 
-    def map(self, work: Mapping[Key, Callable[[], T]]) -> dict[Key, Turn[T]]:
+    def map(self, work: Mapping[Key, Callable[[], T]]) -> dict[Key, WorkOutcome[T]]:
         """Run pieces of work in lockstep, for instance one per seed.
 
         Args:
@@ -74,17 +74,17 @@ class Lockstep(InFront):
             raised here.
         """
         tasks = {key: greenlet(partial(_outcome, function)) for key, function in work.items()}
-        turns: dict[Key, Turn[T]] = {}
+        turns: dict[Key, WorkOutcome[T]] = {}
         seconds = dict.fromkeys(work, 0.0)
         try:
             while tasks:
-                asked: dict[Key, list[_Asked]] = {}
+                asked: dict[Key, list[_SeedCall]] = {}
                 for key, task in list(tasks.items()):
                     began = time.perf_counter()
                     said = task.switch()  # runs until it asks for something or ends
                     seconds[key] += time.perf_counter() - began
                     if task.dead:
-                        turns[key] = Turn(said, seconds[key])
+                        turns[key] = WorkOutcome(said, seconds[key])
                         del tasks[key]
                     else:
                         asked[key] = said
@@ -101,9 +101,9 @@ class Lockstep(InFront):
                     task.throw()
         return {key: turns[key] for key in work}
 
-    def _compute(self, asked: list[_Asked]) -> None:
+    def _compute(self, asked: list[_SeedCall]) -> None:
         """Fill in the result of every call, calls of one kind in one call of the engine."""
-        groups: dict[Hashable, list[_Asked]] = {}
+        groups: dict[Hashable, list[_SeedCall]] = {}
         for position, one in enumerate(asked):
             kind = one.call.kind
             groups.setdefault(("alone", position) if kind is None else kind, []).append(one)
@@ -133,12 +133,12 @@ class _Failed:
         places: of every such call where it was, with rows of its own; None where nobody knows.
     """
 
-    places: list[tuple[_Asked, Place | None]]
+    places: list[tuple[_SeedCall, ErrorPlace | None]]
 
     @classmethod
-    def of(cls, error: Exception, alike: list[_Asked]) -> _Failed:
+    def of(cls, error: Exception, alike: list[_SeedCall]) -> _Failed:
         """By the rows of the call that those of `alike` were merged into."""
-        whole, first, places = place_of(error), 0, list[tuple[_Asked, Place | None]]()
+        whole, first, places = place_of(error), 0, list[tuple[_SeedCall, ErrorPlace | None]]()
         for one in alike:
             count = len(one.call.shards)
             if whole is None:
@@ -149,7 +149,7 @@ class _Failed:
         return cls(places)
 
 
-def _tell(error: Exception, asked: Mapping[Any, list[_Asked]], tasks: Mapping[Any, Any]) -> None:
+def _tell(error: Exception, asked: Mapping[Any, list[_SeedCall]], tasks: Mapping[Any, Any]) -> None:
     """Raise an error of the engine also where the pieces of work wait for their calls that it was
     in, so that they can say whose it is.
     """
@@ -163,7 +163,7 @@ def _tell(error: Exception, asked: Mapping[Any, list[_Asked]], tasks: Mapping[An
         error.__dict__.pop("failed", None)
 
 
-def _answer(calls: list[_Asked], compute: Callable[[list[_Asked]], None]) -> None:
+def _answer(calls: list[_SeedCall], compute: Callable[[list[_SeedCall]], None]) -> None:
     """Let calls be computed: by whoever runs this as a piece of work together with others, else at
     once.
     """

@@ -34,7 +34,7 @@ from fedclust.launch.launchers import dealt_gpu, end_with_sweep, see_gpus_again,
 from fedclust.launch.sweep import Notes, add_job, is_basic, save_jobs
 from fedclust.launch.typed import Typed
 from fedclust.launch.unread import shared_keys, without_effect
-from fedclust.runtime.progress import Aside, Once, Progress, Replaced, Shown, Sweep
+from fedclust.runtime.progress import Aside, Once, Progress, Replaced, Shown, SweepProgress
 from fedclust.runtime.shared_data import SharedData
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ class LaunchedJob:
             name = f"job {self.number}" + ("" if num_jobs is None else f"/{num_jobs}")
         elif self.number is not None and num_jobs is not None:
             mean = sum(seconds) / len(seconds) if seconds else None
-            after = Sweep(num_jobs - self.number, mean)
+            after = SweepProgress(num_jobs - self.number, mean)
         kind = Replaced if self.console.is_jupyter else Shown
         return kind(self._title, self.console, after, name=name, live=self.alone, once=self._once)
 

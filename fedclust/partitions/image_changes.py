@@ -38,7 +38,7 @@ class Canvas:
 
 
 @dataclass(frozen=True)
-class Step:
+class ChangeStep:
     """One step of a change.
 
     Attributes:
@@ -64,7 +64,7 @@ class Change:
     """
 
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[ChangeStep, ...]
 
     @property
     def colours(self) -> bool:
@@ -110,7 +110,7 @@ def parsed(text: str) -> Change:
     return Change(text, tuple(step for step in steps if step is not None))
 
 
-def _step(words: Sequence[str], text: str) -> Step | None:
+def _step(words: Sequence[str], text: str) -> ChangeStep | None:
     """The step that some words of a text name; None for the identity."""
     match words:
         case ["identity"]:
@@ -166,7 +166,7 @@ def _is_severity(corruption: Corruption, rest: Sequence[str]) -> bool:
     return len(rest) == 1 and rest[0] in "12345" and len(rest[0]) == 1
 
 
-def _rotation(angle: float) -> Step:
+def _rotation(angle: float) -> ChangeStep:
     """Counter-clockwise by degrees: quarter turns exactly, others by the nearest pixel on black."""
 
     def turned_exactly(images: Stored, canvas: Canvas) -> Stored:  # noqa: ARG001
@@ -186,10 +186,10 @@ def _rotation(angle: float) -> Step:
         turned: Stored = flat[:, :, source].reshape(images.shape)
         return turned
 
-    return Step(turned_exactly if angle % 90 == 0 else rotated, "rotate")
+    return ChangeStep(turned_exactly if angle % 90 == 0 else rotated, "rotate")
 
 
-def _colouring(name: str, channel: int, *, filled: bool) -> Step:
+def _colouring(name: str, channel: int, *, filled: bool) -> ChangeStep:
     """One channel white everywhere, or all others black."""
 
     def coloured(images: Stored, canvas: Canvas) -> Stored:
@@ -200,10 +200,10 @@ def _colouring(name: str, channel: int, *, filled: bool) -> Step:
             three[:, [c for c in range(3) if c != channel]] = 0
         return three
 
-    return Step(coloured, name, colours=True)
+    return ChangeStep(coloured, name, colours=True)
 
 
-def _corruption(name: str, severity: int) -> Step:
+def _corruption(name: str, severity: int) -> ChangeStep:
     """A corruption at a severity."""
     corruption = CORRUPTIONS[name]
 
@@ -213,7 +213,7 @@ def _corruption(name: str, severity: int) -> Step:
         rounded: Stored = np.rint(v * canvas.white).astype(np.uint8)
         return rounded
 
-    return Step(apply, name, corruption=corruption)
+    return ChangeStep(apply, name, corruption=corruption)
 
 
 def _rngs(name: str, severity: int, canvas: Canvas, count: int) -> Iterator[np.random.Generator]:

@@ -14,7 +14,7 @@ from fedclust.report.table import Cell, Table
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One column of a table.
 
     Attributes:
@@ -42,13 +42,13 @@ class Column:
         return {self.record: value} if self.record else {}
 
 
-ARM = Column("arm", lambda arm: arm.label, record="arm")
+ARM = TableColumn("arm", lambda arm: arm.label, record="arm")
 
 
 def tabulate(
     name: str,
     title: str,
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     rows: Iterable[Any],
     *,
     notes: Sequence[str] = (),
@@ -96,7 +96,7 @@ def over_seeds(
     digits: int | Callable[[NDArray[np.float64]], int] = 2,
     factor: float = 1.0,
     suffix: str = "_std",
-) -> Column:
+) -> TableColumn:
     """A column of values per seed [S]: mean ± standard deviation, shown times a factor, with so
     many decimals, or as many as `digits` gives them.
     """
@@ -104,7 +104,7 @@ def over_seeds(
     def write(values: NDArray[np.float64]) -> str:
         return plus_minus(factor * values, digits(values) if callable(digits) else digits)
 
-    return Column(head, read, write, mean_and_std(name, suffix))
+    return TableColumn(head, read, write, mean_and_std(name, suffix))
 
 
 def per_seed(

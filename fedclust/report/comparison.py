@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS
 from fedclust.report.against_best import MARGIN, Standing, silence
 from fedclust.report.arms import Arm, settings_of
-from fedclust.report.columns import ARM, Column, tabulate
+from fedclust.report.columns import ARM, TableColumn, tabulate
 from fedclust.report.formats import decimals, factor, in_percent, inside, title
 from fedclust.report.headline import in_panels, layout, score_column, standing
 from fedclust.report.same_data import limits_of_tests, other_data
@@ -64,15 +64,15 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     digits = {arm.label: most[arm.setting] for arm in shown}
     columns = [
         ARM,
-        Column(None, of, record=lambda one: _record(one, spec)),
-        Column("difference", lambda arm: _difference(of(arm), digits[arm.label]), _as_it_is),
-        Column("95 % interval", lambda arm: _interval(of(arm), digits[arm.label])),
-        Column("common seeds", of, lambda one: str(one.against.n) if one.against else "–"),
+        TableColumn(None, of, record=lambda one: _record(one, spec)),
+        TableColumn("difference", lambda arm: _difference(of(arm), digits[arm.label]), _as_it_is),
+        TableColumn("95 % interval", lambda arm: _interval(of(arm), digits[arm.label])),
+        TableColumn("common seeds", of, lambda one: str(one.against.n) if one.against else "–"),
     ]
     if any(one.verdict in ("below", "level") for one in places.values()):
         columns += [
-            Column("p after Holm", of, lambda one: _p(one) or "–"),
-            Column("verdict", of, lambda one: _verdict(one, spec)),
+            TableColumn("p after Holm", of, lambda one: _p(one) or "–"),
+            TableColumn("verdict", of, lambda one: _verdict(one, spec)),
         ]
     unit = " (points)" if in_percent(spec.metric) else ""
     what = f"{inside(title(spec.metric))}{unit}, {column.title}"
@@ -293,8 +293,8 @@ def overall_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         for runs in results.runs.values()
     )
     columns = [
-        Column("arm", str, record="arm"),
-        Column(
+        TableColumn("arm", str, record="arm"),
+        TableColumn(
             "mean rank",
             dict(zip(results.names, results.ranks.tolist(), strict=True)).__getitem__,
             lambda rank: Cell(
@@ -302,8 +302,8 @@ def overall_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
             ),
             "mean rank",
         ),
-        Column(None, lambda name: sum(map(len, results.runs[name])), record="runs"),
-        Column(
+        TableColumn(None, lambda name: sum(map(len, results.runs[name])), record="runs"),
+        TableColumn(
             f"IQM of {scale(spec, results)}",
             lambda name: float(iqm(np.concatenate(results.runs[name]))),
             lambda middle: _level(middle, spec, results),
@@ -312,7 +312,7 @@ def overall_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     ]
     if intervals:
         columns.append(
-            Column(
+            TableColumn(
                 "95 % interval",
                 lambda name: (name, *stratified(results.runs[name])),
                 lambda one: _unless_reference(
@@ -323,7 +323,7 @@ def overall_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         )
     if results.reference:
         columns.append(
-            Column(
+            TableColumn(
                 f"beats {results.reference}",
                 lambda name: (
                     name,

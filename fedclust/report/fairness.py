@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedclust.metrics import METRICS, headline_of
 from fedclust.report.arms import Arm
-from fedclust.report.columns import ARM, Column, over_seeds, tabulate
+from fedclust.report.columns import ARM, TableColumn, over_seeds, tabulate
 from fedclust.report.formats import decimals, factor, in_percent
 from fedclust.report.statistics import fairness
 from fedclust.report.table import Table
@@ -24,7 +24,7 @@ _COARSE = 20  # test examples; with fewer, one example is more than 5 points
 
 
 @dataclass(frozen=True)
-class Served:
+class TestedClients:
     """The clients of one seed that were tested, in the order of their numbers.
 
     Attributes:
@@ -54,7 +54,7 @@ class Served:
         return fairness.worst_group(self.correct, self.count, self.group)
 
 
-def _hurt(own: Served, alone: Served | None) -> float:
+def _hurt(own: TestedClients, alone: TestedClients | None) -> float:
     """Percent of the clients tested in both that do worse than alone; NaN where there are none."""
     if alone is None:
         return np.nan
@@ -65,7 +65,7 @@ def _hurt(own: Served, alone: Served | None) -> float:
 
 
 # name → head, what it means, and the number of one seed, beside training alone in the same seed
-_MEASURES: dict[str, tuple[str, str, Callable[[Served, Served | None], float]]] = {
+_MEASURES: dict[str, tuple[str, str, Callable[[TestedClients, TestedClients | None], float]]] = {
     "std over clients": (
         "std over clients (points)",
         "standard deviation of the clients' accuracies",
@@ -131,7 +131,7 @@ def fairness_table(arms: Sequence[Arm]) -> Table | None:
     for name in ("worst tenth",) if own in METRICS and METRICS[own].better == "lower" else ():
         for arm in shown:
             values[arm.label, name] *= -1
-    columns = [ARM, Column(None, lambda arm: len(served[arm.label]), record="n")]
+    columns = [ARM, TableColumn(None, lambda arm: len(served[arm.label]), record="n")]
     for name in kept:
         read = partial(lambda name, arm: values[arm.label, name], name)
         digits = partial(decimals, own) if name in _IN_UNIT else 2
@@ -148,7 +148,7 @@ def _beside(arm: Arm) -> tuple[str, str]:
     return arm.setting, arm.name.removeprefix(arm.algorithm)
 
 
-def _by_seed(arm: Arm) -> dict[int, Served]:
+def _by_seed(arm: Arm) -> dict[int, TestedClients]:
     """The tested clients of every seed that did not fail."""
     rows = arm.run.final_clients
     rows = rows[rows["test_count"] > 0].sort_values("client")  # of those that are served
@@ -163,11 +163,13 @@ def _by_seed(arm: Arm) -> dict[int, Served]:
             client, group, correct, count = (one[name].to_numpy(np.int64) for name in _COUNTED)
             score = sign * one[own].to_numpy(np.float64) if judged else None
             scale = factor(own) if judged else 100.0
-            found[seed] = Served(client, group, correct, count, score, scale)
+            found[seed] = TestedClients(client, group, correct, count, score, scale)
     return found
 
 
-def _notes(kept: Sequence[str], served: Mapping[str, Mapping[int, Served]], own: str) -> list[str]:
+def _notes(
+    kept: Sequence[str], served: Mapping[str, Mapping[int, TestedClients]], own: str
+) -> list[str]:
     meanings = (f"{name[0].upper()}{name[1:]}: {_words(_MEASURES[name][1], own)}" for name in kept)
     lines = [". ".join(meanings) + ". Each: mean ± std over seeds."]
     fewest = min(int(one.count.min()) for own in served.values() for one in own.values())

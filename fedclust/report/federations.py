@@ -13,7 +13,7 @@ import numpy as np
 from fedclust.core.types import Names
 from fedclust.helpers.errors import some_of
 from fedclust.report.arms import Arm, settings_of
-from fedclust.report.columns import Column, tabulate
+from fedclust.report.columns import TableColumn, tabulate
 from fedclust.report.spec import Spec
 from fedclust.report.style import can_write
 from fedclust.report.table import Cell, Table
@@ -36,18 +36,20 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     rows = [(arm, _record(arm)) for arm in _one_per_setting(arms)]
     splits = max((_splits(record) for _, record in rows), key=len, default=[])
 
-    def number(head: str, column: str) -> Column:
-        return Column(head, lambda row: _number(spec, row[0], column, row[1]), lambda cell: cell)
+    def number(head: str, column: str) -> TableColumn:
+        return TableColumn(
+            head, lambda row: _number(spec, row[0], column, row[1]), lambda cell: cell
+        )
 
-    def written(head: str, write: Callable[[Mapping[str, Any]], str | Cell]) -> Column:
-        return Column(head, lambda row: row[1], write)
+    def written(head: str, write: Callable[[Mapping[str, Any]], str | Cell]) -> TableColumn:
+        return TableColumn(head, lambda row: row[1], write)
 
     columns = [
-        Column(None, lambda row: row[1], record=dict),
+        TableColumn(None, lambda row: row[1], record=dict),
         written("setting", lambda record: record["setting"] or "all"),
         number("clients", "clients"),
         written("true groups", lambda record: f"{record['groups']:g}" if record["groups"] else "–"),
-        Column(
+        TableColumn(
             f"examples ({' + '.join(splits)})",
             lambda row: (row[1], _number(spec, row[0], "examples", row[1])),
             lambda pair: _by_split(*pair),

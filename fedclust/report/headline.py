@@ -31,7 +31,7 @@ _PRINTED = ("accuracy", "accuracy_client_mean", "accuracy_last_local")
 
 
 @dataclass(frozen=True)
-class Score:
+class HeadlineColumn:
     """One column of the headline table.
 
     Attributes:
@@ -49,11 +49,11 @@ class Score:
     compared: bool = True
 
 
-def score_column(spec: Spec, arms: Sequence[Arm]) -> Score:
+def score_column(spec: Spec, arms: Sequence[Arm]) -> HeadlineColumn:
     """The column that scores an arm as a whole: its last round, the best over rounds, or the
     round of best validation accuracy.
     """
-    return Score(
+    return HeadlineColumn(
         _TITLES.get(spec.score) or _last_title(arms),
         lambda arm: arm.by_seed(spec.metric, spec.score),
         lambda arm: arm.run.rounds,
@@ -69,7 +69,7 @@ def _best_by(arm: Arm) -> str:
     return f"{name.replace('_', ' ')} on validation examples is {how}"
 
 
-def columns(spec: Spec, arms: Sequence[Arm]) -> list[Score]:
+def columns(spec: Spec, arms: Sequence[Arm]) -> list[HeadlineColumn]:
     """The columns a report has: the rounds that were reached, or the score of the whole run."""
     metric = spec.metric
     score = score_column(spec, arms)
@@ -192,7 +192,7 @@ def one_or_range(values: NDArray[np.float64]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def standing(arms: Sequence[Arm], column: Score, metric: str) -> dict[str, Standing]:
+def standing(arms: Sequence[Arm], column: HeadlineColumn, metric: str) -> dict[str, Standing]:
     """Where every arm stands against the best one of its setting, by label.
 
     A score of whole runs is compared among the arms that have ended.
@@ -281,8 +281,8 @@ def _at(arm: Arm, metric: str, iteration: int) -> dict[int, float]:
     return seeds_with_values(curve.seeds, curve.at(iteration - 1)) if curve else {}
 
 
-def _iteration(metric: str, iteration: int) -> Score:
-    return Score(
+def _iteration(metric: str, iteration: int) -> HeadlineColumn:
+    return HeadlineColumn(
         f"round {iteration}",
         lambda arm: _at(arm, metric, iteration),
         lambda arm: iteration,  # noqa: ARG005 - the same for every arm
@@ -295,7 +295,7 @@ def _last_title(arms: Sequence[Arm]) -> str:
     return f"last (round {rounds.pop()})" if len(rounds) == 1 else "last"
 
 
-def printed_for(spec: Spec, arm: Arm, column: Score) -> tuple[str, Printed] | None:
+def printed_for(spec: Spec, arm: Arm, column: HeadlineColumn) -> tuple[str, Printed] | None:
     """The printed number that stands beside an arm's in a table of one column, with its head; where
     the run is of another size, the last one that is printed.
     """
@@ -305,7 +305,7 @@ def printed_for(spec: Spec, arm: Arm, column: Score) -> tuple[str, Printed] | No
     return next(reversed(_aside(spec, arm, [column])), None)
 
 
-def _published(spec: Spec, arm: Arm, column: Score) -> Printed | None:
+def _published(spec: Spec, arm: Arm, column: HeadlineColumn) -> Printed | None:
     if spec.published is None or not column.compared or spec.metric not in _PRINTED:
         return None
     return _looked_up(spec, arm, column.iteration(arm), whole=column.whole)
@@ -321,7 +321,7 @@ def _looked_up(spec: Spec, arm: Arm, iteration: int, *, whole: bool) -> Printed 
     return number
 
 
-def _aside(spec: Spec, arm: Arm, shown: Sequence[Score]) -> list[tuple[str, Printed]]:
+def _aside(spec: Spec, arm: Arm, shown: Sequence[HeadlineColumn]) -> list[tuple[str, Printed]]:
     """The printed numbers of an arm that is not comparable, with the heads they stand below; those
     of rounds that a smaller run does not reach, too.
     """
@@ -387,7 +387,7 @@ def cell(
 
 def _record(
     arm: Arm,
-    column: Score,
+    column: HeadlineColumn,
     metric: str,
     values: NDArray[np.float64],
     printed: Printed | None,

@@ -17,7 +17,7 @@ from fedclust.config.read import read_config
 from fedclust.config.schema import is_shown
 from fedclust.helpers.errors import some_of
 from fedclust.report.arms import Arm
-from fedclust.report.columns import Column, tabulate
+from fedclust.report.columns import TableColumn, tabulate
 from fedclust.report.runs import Run
 from fedclust.report.sweep import read_sweep
 from fedclust.report.table import Table
@@ -41,8 +41,8 @@ def _pairs(
 ) -> Table | None:
     """A table of names and what is said of them."""
     columns = [
-        Column(head, itemgetter(0), record=head),
-        Column("value", itemgetter(1), record="value"),
+        TableColumn(head, itemgetter(0), record=head),
+        TableColumn("value", itemgetter(1), record="value"),
     ]
     return tabulate(name, title, columns, rows, folded=folded)
 

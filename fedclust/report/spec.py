@@ -22,7 +22,7 @@ _FORMER = {"iterations": "rounds", "iteration": "round", "fewer_iterations": "fe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawn:
+class FigureSpec:
     """The `report.figure` node: the curves.
 
     Attributes:
@@ -39,7 +39,7 @@ class Drawn:
         require(self.x in AXES, "report.figure.x", self.x, AXES_ALLOWED)
 
     @classmethod
-    def of(cls, node: Mapping[str, Any]) -> Drawn:
+    def of(cls, node: Mapping[str, Any]) -> FigureSpec:
         """What a `report.figure` node asks for.
 
         Raises:
@@ -116,7 +116,7 @@ class Spec:
     score: str = "last"
     order: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
-    figure: Drawn = field(default_factory=Drawn)
+    figure: FigureSpec = field(default_factory=FigureSpec)
     target: Target | None = None
     latex: str = "column"
     case: str = ""
@@ -172,7 +172,7 @@ class Spec:
             _check_kind(entry, Mapping, "report.claims", "a list of mappings")
         node["claims"] = tuple(reference.claim(entry) for entry in node.get("claims", ()))
         _check_kind(node.get("figure", {}), Mapping, "report.figure", "a mapping")
-        node["figure"] = Drawn.of(node.get("figure", {}))
+        node["figure"] = FigureSpec.of(node.get("figure", {}))
         if "target" in node:
             node["target"] = Target.of(node["target"])
         return cls(**node, reference=reference)

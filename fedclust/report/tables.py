@@ -18,7 +18,7 @@ from fedclust.metrics.after_change import changed_names
 from fedclust.report.arms import Arm
 from fedclust.report.columns import (
     ARM,
-    Column,
+    TableColumn,
     mean_and_std,
     mean_of,
     over_seeds,
@@ -50,7 +50,7 @@ _CLUSTERS = {
 }
 
 
-_NUMBER_OF_SEEDS = Column(None, lambda arm: len(arm.last("num_clusters")), record="n")
+_NUMBER_OF_SEEDS = TableColumn(None, lambda arm: len(arm.last("num_clusters")), record="n")
 
 
 def recovery_table(arms: Sequence[Arm]) -> Table | None:
@@ -64,10 +64,10 @@ def recovery_table(arms: Sequence[Arm]) -> Table | None:
     columns = [
         ARM,
         _NUMBER_OF_SEEDS,
-        Column(None, pure, record="pure_seeds"),
+        TableColumn(None, pure, record="pure_seeds"),
         *(over_seeds(head, name, _last(name), 3) for name, head in _RECOVERY.items()),
         over_seeds("clusters", "num_clusters", _last("num_clusters"), 1),
-        Column(
+        TableColumn(
             "seeds with purity 1",
             lambda arm: f"{pure(arm)} of {n}" if (n := len(arm.last("purity"))) else "–",
         ),
@@ -84,10 +84,10 @@ def clusters_table(arms: Sequence[Arm]) -> Table | None:
         ARM,
         _NUMBER_OF_SEEDS,
         *(
-            Column(head, _last(name), lambda v: plus_minus(v, 1), mean_of(name))
+            TableColumn(head, _last(name), lambda v: plus_minus(v, 1), mean_of(name))
             for name, head in _CLUSTERS.items()
         ),
-        Column("mean churn", _means_of("churn"), lambda v: plus_minus(v, 3), mean_of("churn")),
+        TableColumn("mean churn", _means_of("churn"), lambda v: plus_minus(v, 3), mean_of("churn")),
     ]
     notes = [_meanings((*_CLUSTERS, "churn"))]
     title = "Clusters at the end; the federation has no true groups"
@@ -134,16 +134,16 @@ def changes_table(arms: Sequence[Arm]) -> Table | None:
     changes, recovered = _number_of("changed_clients"), _number_of("recovery_rounds")
     columns = [
         ARM,
-        Column("changes in all seeds", changes, record="changes"),
-        Column(None, recovered, record="recovered"),
-        Column(
+        TableColumn("changes in all seeds", changes, record="changes"),
+        TableColumn(None, recovered, record="recovered"),
+        TableColumn(
             "clients each", lambda arm: np.nanmean(_values(arm, "changed_clients")), "{:.1f}".format
         ),
         *(
             over_seeds(head, name, _means_of(name), partial(decimals, own), factor=scale)
             for name, head in heads.items()
         ),
-        Column("recovered", lambda arm: f"{recovered(arm)} of {changes(arm)}"),
+        TableColumn("recovered", lambda arm: f"{recovered(arm)} of {changes(arm)}"),
         over_seeds("rounds until then", "recovery_rounds", _means_of("recovery_rounds"), 1),
     ]
     notes = [_meanings((*heads, "recovery_rounds"))]
@@ -181,12 +181,14 @@ def cost_table(arms: Sequence[Arm]) -> Table | None:
     """Models and bytes sent, steps and seconds of every arm over all rounds, per seed."""
     columns = [
         ARM,
-        Column(None, lambda arm: arm.run.rounds, record="rounds"),
+        TableColumn(None, lambda arm: arm.run.rounds, record="rounds"),
         *(
-            Column(head, methodcaller("total", name), write, mean_of(name))
+            TableColumn(head, methodcaller("total", name), write, mean_of(name))
             for name, (head, write) in _COSTS.items()
         ),
-        Column("the server reads", _server_reads, lambda told: told or "–", "the server reads"),
+        TableColumn(
+            "the server reads", _server_reads, lambda told: told or "–", "the server reads"
+        ),
     ]
     notes = (
         "Sent: 4 bytes per parameter. Numbers up: single numbers that clients send in addition to "
@@ -253,7 +255,7 @@ def _of_discrepancy(function: Any, arm: Arm) -> NDArray[np.float64]:
 
 def _beside_printed(
     spec: Spec, arms: Sequence[Arm], head: str, read: Read, printed_as: str
-) -> list[Column]:
+) -> list[TableColumn]:
     """A statistic with the printed number; where an arm may not be held against it, that number
     stands in a column of its own.
     """
@@ -272,18 +274,18 @@ def _beside_printed(
     def alone(arm: Arm) -> Printed | None:
         return None if arm.comparable else printed(arm)
 
-    own = Column(
+    own = TableColumn(
         head,
         lambda arm: (read(arm), printed(arm) if arm.comparable else None),
         lambda pair: cell(*pair, judged=judged, digits=digits(pair[0])),
         lambda pair: mean_and_std(head, " std")(pair[0]),
     )
-    beside = Column(
+    beside = TableColumn(
         f"paper, {head}" if any(map(alone, arms)) else None,
         alone,
         lambda number: printed_alone(number) if number else Cell(text="–", pale=True),
     )
-    number = Column(
+    number = TableColumn(
         None, printed, record=lambda one: {f"{head} published": one.mean} if one else {}
     )
     return [own, beside, number]
@@ -302,15 +304,15 @@ def _first(metric: str, goal: float, arm: Arm) -> NDArray[np.float64]:
 def claims_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     """Every claim with what was measured and whether it holds; None where nothing is claimed."""
     columns = [
-        Column("claimed", lambda one: _claimed(*one), record="claim"),
-        Column("measured", lambda one: one[1].measured, record="measured"),
-        Column(
+        TableColumn("claimed", lambda one: _claimed(*one), record="claim"),
+        TableColumn("measured", lambda one: one[1].measured, record="measured"),
+        TableColumn(
             "verdict",
             lambda one: one[1].outcome,
             lambda text: Cell(text=text, good={"holds": True, "does not hold": False}.get(text)),
             "verdict",
         ),
-        Column(
+        TableColumn(
             "seeds",
             lambda one: f"{one[1].seeds} of {one[1].of}" if one[1].of else "–",
             record="seeds",

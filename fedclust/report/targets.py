@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedclust.metrics import METRICS
 from fedclust.report.arms import Arm, settings_of
-from fedclust.report.columns import Column, tabulate
+from fedclust.report.columns import TableColumn, tabulate
 from fedclust.report.formats import in_bytes, inside, show, title
 from fedclust.report.runs import Curve
 from fedclust.report.spec import Spec
@@ -55,10 +55,10 @@ def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         if ways:
             rows.append((arm, goal, [*ways, *(_NEVER for _ in arm.run.failed)]))
     columns = [
-        Column("arm", lambda row: row[0].label, record="arm"),
-        Column("target", lambda row: row[1], partial(show, spec.metric), "target"),
-        Column(None, lambda row: len(row[2]), record="n"),
-        Column(
+        TableColumn("arm", lambda row: row[0].label, record="arm"),
+        TableColumn("target", lambda row: row[1], partial(show, spec.metric), "target"),
+        TableColumn(None, lambda row: len(row[2]), record="n"),
+        TableColumn(
             "seeds that reach it",
             lambda row: (sum(way is not _NEVER for way in row[2]), len(row[2])),
             lambda pair: f"{pair[0]} of {pair[1]}",
@@ -80,7 +80,7 @@ def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     return tabulate("target", heading, columns, rows, notes=notes)
 
 
-def _median_of(name: str, head: str, write: Callable[[float], str]) -> Column:
+def _median_of(name: str, head: str, write: Callable[[float], str]) -> TableColumn:
     """The median over seeds of what was needed, beside what the whole run needs."""
 
     def read(row: tuple[Arm, float, Sequence[Way]]) -> tuple[float, float]:
@@ -95,7 +95,9 @@ def _median_of(name: str, head: str, write: Callable[[float], str]) -> Column:
             return "–"
         return f"> {write(whole)}" if np.isinf(middle) else write(middle)
 
-    return Column(head, read, written, lambda pair: {name: pair[0] if np.isfinite(pair[0]) else ""})
+    return TableColumn(
+        head, read, written, lambda pair: {name: pair[0] if np.isfinite(pair[0]) else ""}
+    )
 
 
 def _goal(spec: Spec, arms: Sequence[Arm], setting: str) -> float | None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedclust.helpers.errors import counted as counted_as
 from fedclust.report.arms import Arm
-from fedclust.report.columns import Column, tabulate
+from fedclust.report.columns import TableColumn, tabulate
 from fedclust.report.federations import called
 from fedclust.report.table import Cell, Table
 
@@ -72,9 +72,9 @@ def together_tables(arms: Sequence[Arm]) -> list[Table]:
         "partition",
         "Who is with whom: the most frequent partition at the end",
         [
-            Column("arm", str, record="arm"),
-            Column("clusters", listed, record="partition"),
-            Column(
+            TableColumn("arm", str, record="arm"),
+            TableColumn("clusters", listed, record="partition"),
+            TableColumn(
                 "in",
                 seeds_of,
                 lambda one: (

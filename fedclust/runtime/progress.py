@@ -185,7 +185,7 @@ class Aside(Silent):
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepProgress:
     """The sweep that a job is part of, where its jobs run one after the other.
 
     Attributes:
@@ -224,7 +224,7 @@ class Shown:
         self,
         title: str,
         console: Console,
-        sweep: Sweep | None = None,
+        sweep: SweepProgress | None = None,
         *,
         name: str = "",
         live: bool = True,

@@ -37,7 +37,7 @@ from fedclust.updates.privacy import as_drawn
 
 
 @dataclass(frozen=True)
-class Step:
+class SeedRound:
     """One round of one seed.
 
     Attributes:
@@ -154,7 +154,7 @@ class Simulation:
         """What the algorithm computes with."""
         return clients if self.attack is None else Attacked(clients, self.attack)
 
-    def step(self, evaluated: bool, predicted: bool = False) -> Step:
+    def step(self, evaluated: bool, predicted: bool = False) -> SeedRound:
         """One round: what it cost, the test results where the round is evaluated, and then what is
         said of every example where it is `predicted`.
         """
@@ -184,7 +184,7 @@ class Simulation:
         if self.aggregation is not None and self.aggregation.is_short(1):
             costs.append(Cost(notes={"median_instead": float(sum(clients.server.short))}))
         if not evaluated:
-            return Step(rnd, costs, None, None, untrained)
+            return SeedRound(rnd, costs, None, None, untrained)
         served = self._served(front, rnd)
         result = validation = said = said_held_out = None
         if self.tested:
@@ -195,7 +195,7 @@ class Simulation:
             validation = there.evaluate(served)
             said_held_out = there.predict(served) if predicted else None
         given = Given(served)
-        return Step(rnd, costs, result, validation, untrained, said, said_held_out, given)
+        return SeedRound(rnd, costs, result, validation, untrained, said, said_held_out, given)
 
     def _served(self, clients: Clients, rnd: Round) -> Served:
         """What the algorithm serves.

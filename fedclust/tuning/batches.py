@@ -56,7 +56,7 @@ _PATIENCE = 30.0  # seconds that a round of many trials has after a signal
 _Begun = tuple[Proposal, Job, RunFolder]
 
 
-class Batches:
+class TrialRunner:
     """Runs trials of one search, all on the same data and engine.
 
     The trials of a batch run in lockstep, as the seeds of a job do: calls that meet and are of one
@@ -250,7 +250,7 @@ def _fit(begun: Sequence[_Begun]) -> bool:
     return True
 
 
-def run_search(search: Search, batches: Batches, wanted: int, console: Console) -> None:
+def run_search(search: Search, batches: TrialRunner, wanted: int, console: Console) -> None:
     """Run what is left of a search, and write its files.
 
     Args:

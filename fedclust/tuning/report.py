@@ -53,7 +53,7 @@ _CAPTION = (
 
 
 @dataclass(frozen=True)
-class Search:
+class FinishedSearch:
     """One search, read from its files.
 
     Attributes:
@@ -119,7 +119,7 @@ def search_folders(folder: Path) -> list[Path]:
     return sorted(file.parent for file in folder.rglob("search.yaml"))
 
 
-def read_searches(folder: Path) -> list[Search]:
+def read_searches(folder: Path) -> list[FinishedSearch]:
     """The searches with a trial, at or below a folder.
 
     Raises:
@@ -158,7 +158,7 @@ def make_tuning_report(folder: Path) -> Path:
 
 
 def _page(
-    folder: Path, searches: Sequence[Search], table: Table, pictures: Sequence[Picture]
+    folder: Path, searches: Sequence[FinishedSearch], table: Table, pictures: Sequence[Picture]
 ) -> Page:
     trials = sum(len(one.trials) for one in searches)
     return Page(
@@ -171,7 +171,7 @@ def _page(
     )
 
 
-def tuning_table(searches: Sequence[Search]) -> Table:
+def tuning_table(searches: Sequence[FinishedSearch]) -> Table:
     """Default beside tuned, a row per search, and what was spent.
 
     Args:
@@ -255,7 +255,7 @@ def tuning_table(searches: Sequence[Search]) -> Table:
     )
 
 
-def _interquartile(one: Search) -> float | None:
+def _interquartile(one: FinishedSearch) -> float | None:
     """Range of the middle half of the settings that are complete, each counted once."""
     ended = (trial for trial in one.trials if trial.value is not None)
     by_setting = {tuple(trial.values.values()): trial.value for trial in ended}
@@ -281,11 +281,11 @@ def _short(text: str) -> str:
         return text
 
 
-def _setting(one: Search) -> tuple[str, ...]:
+def _setting(one: FinishedSearch) -> tuple[str, ...]:
     return tuple(str(one.about["choices"].get(group) or "") for group in _GROUPS)
 
 
-def _by_setting(searches: Sequence[Search]) -> dict[str, list[Search]]:
+def _by_setting(searches: Sequence[FinishedSearch]) -> dict[str, list[FinishedSearch]]:
     """The searches of every setting, by the first groups that tell it apart from the others."""
     settings = {one.folder: _setting(one) for one in searches}
     several = list[int]()
@@ -293,14 +293,14 @@ def _by_setting(searches: Sequence[Search]) -> dict[str, list[Search]]:
         told = {tuple(s[j] for j in several) for s in settings.values()}
         if len(told) < len({tuple(s[j] for j in (*several, i)) for s in settings.values()}):
             several.append(i)
-    found: dict[str, list[Search]] = {}
+    found: dict[str, list[FinishedSearch]] = {}
     for one in searches:
         words = ", ".join(filter(None, (settings[one.folder][i] for i in several)))
         found.setdefault(words, []).append(one)
     return found
 
 
-def _names(searches: Sequence[Search]) -> dict[Path, str]:
+def _names(searches: Sequence[FinishedSearch]) -> dict[Path, str]:
     """A name for every search: its method and setting, or its folder where others have those."""
     named = {
         one.folder: ", ".join(filter(None, (one.method, setting)))
@@ -311,7 +311,7 @@ def _names(searches: Sequence[Search]) -> dict[Path, str]:
     return {where: name if alike[name] == 1 else where.name for where, name in named.items()}
 
 
-def _drawn(folder: Path, name: str, setting: str, searches: Sequence[Search]) -> Picture:
+def _drawn(folder: Path, name: str, setting: str, searches: Sequence[FinishedSearch]) -> Picture:
     """The way of every search, and the spread of its trials."""
     high = max(2.6, 0.9 + _ROW * len(searches))
     figure = Figure(figsize=(8.2, high))
@@ -335,7 +335,9 @@ def _drawn(folder: Path, name: str, setting: str, searches: Sequence[Search]) ->
     return save(folder, name, f"{setting}: {_CAPTION}" if setting else _CAPTION, figure)
 
 
-def _against_values(folder: Path, name: str, setting: str, searches: Sequence[Search]) -> Picture:
+def _against_values(
+    folder: Path, name: str, setting: str, searches: Sequence[FinishedSearch]
+) -> Picture:
     """How the score depends on each searched key, a panel per key."""
     keys = list(dict.fromkeys(key for one in searches for key in one.trials[0].values))
     across = min(_ACROSS, len(keys))
@@ -405,7 +407,7 @@ def _places(values: Sequence[Any], even: bool = False) -> _Places:
     return _Places(dict(zip(texts, numbers, strict=True)), log=wide and not even)
 
 
-def _spread(axes: Axes, place: int, one: Search, colour: str) -> None:
+def _spread(axes: Axes, place: int, one: FinishedSearch, colour: str) -> None:
     """The trials of one search on a line."""
     if len(one.values):
         low, high = np.percentile(one.values, [25, 75])
@@ -418,7 +420,7 @@ def _spread(axes: Axes, place: int, one: Search, colour: str) -> None:
         )
 
 
-def _read(folder: Path) -> Search:
+def _read(folder: Path) -> FinishedSearch:
     file = folder / "search.yaml"
     for job in sorted((folder / "trials").glob("*")):
         read_meanings(job)  # of the scores of another task
@@ -429,4 +431,4 @@ def _read(folder: Path) -> Search:
         assert isinstance(about["seeds"], list)
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AssertionError) as error:
         raise RunFolderError(f"{file} is damaged; delete its folder and tune again") from error
-    return Search(folder, about, read_texts(folder / "trials.csv"))
+    return FinishedSearch(folder, about, read_texts(folder / "trials.csv"))

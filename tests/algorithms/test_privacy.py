@@ -27,7 +27,7 @@ from fedclust.core.types import Federation, Round, Split
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.folder import config_hash
-from fedclust.runtime.simulation import Simulation, Step
+from fedclust.runtime.simulation import SeedRound, Simulation
 from fedclust.scenarios.static import Static
 from fedclust.updates import privacy
 from fedclust.updates.privacy import ClientDP, NoPrivacy, as_drawn, gaussian_epsilon, rebalanced
@@ -325,7 +325,7 @@ def test_a_private_job_records_epsilon_and_continues(num_clusters: int, noise: f
     def simulation() -> Simulation:
         return Simulation.of(0, job, fed, Lockstep(job.engine))
 
-    def spent(steps: Sequence[Step]) -> list[float]:
+    def spent(steps: Sequence[SeedRound]) -> list[float]:
         costs = (cost for one in steps for cost in one.costs)
         return [cost.notes["epsilon"] for cost in costs if "epsilon" in cost.notes]
 

@@ -147,7 +147,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
     monkeypatch.setattr("fedclust.launch.job.Console", Deaf)
     monkeypatch.setattr(tune, "Console", Deaf)
     monkeypatch.setattr("fedclust.runtime.run.run", stop)
-    monkeypatch.setattr(batches.Batches, "run", stop)
+    monkeypatch.setattr(batches.TrialRunner, "run", stop)
     return lambda: " ".join(text.getvalue().split())
 
 

@@ -11,17 +11,17 @@ from torch import Tensor
 from fedclust.core.federation import build
 from fedclust.core.types import Dataset, Pool
 from fedclust.datasets.npz import Npz
-from fedclust.datasets.view import View, view_of
+from fedclust.datasets.view import ImageToInput, view_of
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.iid import IID
 from fedclust.partitions.rotated import Rotated
 
-PLAIN = View(crop=4, standardise=False, augment="none")
-FULL = View(crop=4, standardise=True, augment="crop_flip_contrast")
+PLAIN = ImageToInput(crop=4, standardise=False, augment="none")
+FULL = ImageToInput(crop=4, standardise=True, augment="crop_flip_contrast")
 
 
-def pool(view: View | None, num_examples: int = 6, side: int = 7) -> Pool:
+def pool(view: ImageToInput | None, num_examples: int = 6, side: int = 7) -> Pool:
     x = torch.randint(
         0,
         256,
@@ -119,7 +119,7 @@ def test_what_an_example_becomes_depends_on_its_row_step_and_place_only() -> Non
     assert not torch.allclose(again[0, 0], again[0, 1])
 
 
-def dataset(view: View | None) -> Dataset:
+def dataset(view: ImageToInput | None) -> Dataset:
     x = torch.randint(0, 256, (40, 3, 8, 8), dtype=torch.uint8)
     return Dataset(
         name="toy",
@@ -153,7 +153,7 @@ def test_npz_carries_the_view_out(tmp_path: Path) -> None:
     made = Npz(
         path=str(tmp_path / "a.npz"), normalise="per_image", crop=5, augment="crop_flip"
     ).load()
-    assert made.view == View(crop=5, standardise=True, augment="crop_flip")
+    assert made.view == ImageToInput(crop=5, standardise=True, augment="crop_flip")
     assert Npz(path=str(tmp_path / "a.npz")).load().view is None
     flat = images.reshape(20, -1)
     np.savez(

@@ -24,7 +24,7 @@ from torch import Tensor
 from fedclust.core.calls import GradCall, LossCall, TestCall, TrainCall
 from fedclust.core.types import Pool
 from fedclust.core.verbs import Engine
-from fedclust.datasets.view import View
+from fedclust.datasets.view import ImageToInput
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
@@ -250,7 +250,7 @@ def test_dtypes(engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ["mlp", "cnn_cifar_small"])
 def test_random_crops_are_the_same_in_every_engine(engine: str, name: str) -> None:
-    view = View(crop=16, standardise=True, augment="crop_flip_contrast")
+    view = ImageToInput(crop=16, standardise=True, augment="crop_flip_contrast")
     pool = replace(toy_pool((3, 19, 19)), view=view)
     model, how, shards = shipped(name, pool.shape), SOLVERS["momentum"], ragged_shards()
     loop, fast = LoopEngine(model, pool), ENGINES[engine](model, pool)

@@ -296,7 +296,7 @@ def test_out_of_memory_gives_the_same_result(
     want = engine.answer(TrainCall(models, label, shards, how, how.lr))
     train = chunk.train
 
-    def small(some: chunk.Chunk, task: chunk.Task) -> Tensor:
+    def small(some: chunk.Chunk, task: chunk.ChunkTask) -> Tensor:
         losses = train(some, task)
         if len(losses) > 1:
             raise torch.OutOfMemoryError("too many rows")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedclust.core.pool import Pool
-from fedclust.datasets.view import View
+from fedclust.datasets.view import ImageToInput
 from fedclust.engines import make_engine
 from fedclust.engines.fused.native import gather
 from fedclust.engines.fused.native.compiled import library
@@ -50,7 +50,7 @@ def test_the_same_bits(
 
 @pytest.mark.parametrize("name", ["fused", "vmap", "loop"])
 def test_images_of_which_all_see_the_same_part_are_cut_once(name: str) -> None:
-    view = View(crop=12, standardise=False, augment="none")
+    view = ImageToInput(crop=12, standardise=False, augment="none")
     torch.manual_seed(0)
     whole = Pool(
         x=torch.randint(0, 256, (9, 3, 17, 15), dtype=torch.uint8),

@@ -14,7 +14,7 @@ from fedclust.core.front import Gradient, Train
 from fedclust.core.types import Federation, Pool, Round, Split
 from fedclust.core.verbs import Engine
 from fedclust.engines.clients import SeedClients
-from fedclust.engines.located import Place, at_rows, place_of
+from fedclust.engines.located import ErrorPlace, at_rows, place_of
 from fedclust.engines.lockstep import Lockstep
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
@@ -118,4 +118,4 @@ def test_rows_of_a_part_are_counted_as_those_of_the_whole(
     monkeypatch.setattr(meter, "steps", 0)
     with pytest.raises(ValueError, match="x") as error, at_rows([7, 8, 9]), at_rows((2, 0)):
         raise ValueError("x")
-    assert place_of(error.value) == Place((9, 7))
+    assert place_of(error.value) == ErrorPlace((9, 7))

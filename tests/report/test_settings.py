@@ -25,7 +25,7 @@ from fedclust.report.arms import arms, path_ends
 from fedclust.report.curves import draw
 from fedclust.report.group_recovery import words
 from fedclust.report.runs import Run
-from fedclust.report.spec import Drawn
+from fedclust.report.spec import FigureSpec
 from fedclust.report.write import Contents, make_report
 
 Plain = Callable[..., Path]
@@ -414,7 +414,7 @@ def test_mistakes_in_the_figure_node_are_named() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             spec_of({"report": {"figure": node}})
-    assert spec_of({}).figure == Drawn(rows=(), x="round")
+    assert spec_of({}).figure == FigureSpec(rows=(), x="round")
 
 
 def test_a_purity_just_below_one_is_not_shown_as_one(tmp_path: Path, plain: Plain) -> None:

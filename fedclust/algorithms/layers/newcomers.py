@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.parts.profiles import Descriptor, fitted, nearest, placed
+from fedclust.algorithms.parts.profiles import DescribesClients, fitted, nearest, placed
 from fedclust.algorithms.steps import clients_with_data
 from fedclust.core.front import Clients
 from fedclust.core.traits import Traits
@@ -50,7 +50,7 @@ class Newcomers(Wrapper):
         examples: how many labelled examples a client has with `few`, drawn once.
     """
 
-    descriptor: Annotated[Descriptor, OnlyWith("assign", "unlabelled")]
+    descriptor: Annotated[DescribesClients, OnlyWith("assign", "unlabelled")]
     assign: Assign = "unlabelled"
     examples: Annotated[AtLeastOne, OnlyWith("assign", "few")] = 10
 

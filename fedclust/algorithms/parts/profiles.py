@@ -13,8 +13,8 @@ from fedclust.helpers.ops import distances
 from fedclust.helpers.rng import permutations
 
 
-class Descriptor(Protocol):
-    """Describes clients' data; `fedclust.cluster_metrics.descriptor.Descriptor` is one."""
+class DescribesClients(Protocol):
+    """Describes clients' data; `fedclust.cluster_metrics.descriptor.DescribesClients` is one."""
 
     def blocks(
         self, model: Tensor, ids: Tensor, clients: Clients, rnd: Round, times: Tensor | None = None

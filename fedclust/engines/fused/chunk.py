@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class ChunkTask:
     """What a chunk is to do.
 
     Attributes:
@@ -49,7 +49,7 @@ class Task:
     in_span: Tensor
 
 
-def train(chunk: Chunk, task: Task) -> Tensor:
+def train(chunk: Chunk, task: ChunkTask) -> Tensor:
     """Local training of a chunk's rows, in the order of all that happens to it before `store` or
     `add`.
 
@@ -66,7 +66,7 @@ def train(chunk: Chunk, task: Task) -> Tensor:
     return losses
 
 
-def _step_by_step(chunk: Chunk, task: Task) -> Tensor:
+def _step_by_step(chunk: Chunk, task: ChunkTask) -> Tensor:
     """As `train`, of a chunk that is loaded, by the batches of its steps."""
     batches = chunk.begin(task)
     if task.call.each_step:  # neither compiled code nor a graph keeps them
@@ -119,7 +119,7 @@ class Chunk:
             graphs=gpu.graphs(device) if network.softmax else None,
         )
 
-    def load(self, task: Task) -> None:
+    def load(self, task: ChunkTask) -> None:
         """Take the rows' models, momenta and anchors, and what their randomness comes from."""
         call = task.call
         self.models.parameters.load(call.models, call.label, call.slots, anchor_of(call))
@@ -132,7 +132,7 @@ class Chunk:
             self.span = None if kind is None else self._spanned(*kind)
             self._layers = self.models.layers_with(self.span)
 
-    def begin(self, task: Task) -> Batches:
+    def begin(self, task: ChunkTask) -> Batches:
         """The batches of all steps, and the examples they are taken from."""
         call, buffers = task.call, self.models.buffers
         # on a GPU a chunk is chosen so that all examples of regression have room
@@ -144,7 +144,7 @@ class Chunk:
         self.span.begin(batches.data.flatten(2), batches.example.shape[0])
         return replace(batches, data=self.span.gram)
 
-    def by_compiled(self, task: Task) -> Tensor:
+    def by_compiled(self, task: ChunkTask) -> Tensor:
         """Everything in one call of compiled code; see `train`."""
         network, weights = self.models.network, self.models.parameters.weights
         assert task.compiled is not None
@@ -190,7 +190,7 @@ class Chunk:
         descend(frame, head, x, label, share, logp[step, :rows, :width])
         self.rule.close(self.models.parameters, rows, step)
 
-    def finish(self, task: Task) -> None:
+    def finish(self, task: ChunkTask) -> None:
         """Turn coefficients of the examples into weights."""
         if self.span is not None:
             self.span.finish(task.schedule.known_steps)

@@ -17,7 +17,7 @@ from fedclust.engines.fused.rules import Rule
 from fedclust.engines.fused.weights import Weight
 
 
-class Step(Protocol):
+class DenseStep(Protocol):
     """One layer bound to some rows of a chunk and to a batch size; tensors are [R, B, *features].
 
     `forward` remembers what `backward` needs, so the two are called in turn.
@@ -61,7 +61,7 @@ class Chain:
         first: number of the first step whose parameters move; gradients go back no further.
     """
 
-    def __init__(self, steps: Sequence[Step], first: int) -> None:
+    def __init__(self, steps: Sequence[DenseStep], first: int) -> None:
         self.steps, self.first = steps, first
         self.backwards = list(steps[first:])[::-1]
 

@@ -31,7 +31,7 @@ from fedclust.engines.adopted import adopted
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.base import Computing
 from fedclust.engines.fused import aligning, gpu
-from fedclust.engines.fused.chunk import Chunk, RoomCache, Task, train
+from fedclust.engines.fused.chunk import Chunk, ChunkTask, RoomCache, train
 from fedclust.engines.fused.heads import head_of
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.native import adding, softmax
@@ -197,7 +197,7 @@ class FusedEngine(Computing[Runnable]):
             order = schedule(own.shards, solver, replace(own.shards, count=count[some], work=part))
             order.check_batches(lone=self.model.lone)
             chunk = chunks.of(len(rows), plan.rule, plan.pulls, *sorted(plan.frozen))
-            task = Task(
+            task = ChunkTask(
                 call=own,
                 schedule=order,
                 pool=self.pool,

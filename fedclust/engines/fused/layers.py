@@ -27,11 +27,11 @@ from fedclust.engines.fused.branches import (
 from fedclust.engines.fused.dense import (
     Chain,
     Clock,
+    DenseStep,
     DropoutStep,
     FlattenStep,
     LinearStep,
     ReluStep,
-    Step,
 )
 from fedclust.engines.fused.lookups import EmbeddingStep, InputStep, ShapedStep, TurnStep
 from fedclust.engines.fused.native import convolution, norming
@@ -55,7 +55,7 @@ from fedclust.engines.fused.spatial import (
 from fedclust.engines.fused.weights import Parameters, Weight
 from fedclust.models.sequence import ACTIVATIONS, INPUTS, Add, Join, Shaped, Split, Swap, Turn
 
-_SIMPLE: dict[type[nn.Module], Callable[[Any], Step]] = {
+_SIMPLE: dict[type[nn.Module], Callable[[Any], DenseStep]] = {
     nn.MaxPool2d: PoolStep,
     nn.AvgPool2d: AverageStep,
     nn.ZeroPad2d: PadStep,
@@ -189,7 +189,9 @@ class Layers:
         moving = [i for i, (_, moves) in enumerate(steps) if moves]
         return Chain([step for step, _ in steps], moving[0] if moving else len(steps))
 
-    def _steps(self, layers: range, low: int, high: int, batch: int) -> Iterator[tuple[Step, bool]]:
+    def _steps(
+        self, layers: range, low: int, high: int, batch: int
+    ) -> Iterator[tuple[DenseStep, bool]]:
         """The steps of some layers, and whether they have parameters that move."""
         at, branches, parted = layers.start, list[Branch](), list[Parts]()
         while at < layers.stop:
@@ -214,7 +216,7 @@ class Layers:
         block = Block.at(self.network.layers, at)
         return None if block is None or convolution.is_large(block.conv) else block
 
-    def _step(self, at: int, low: int, high: int, batch: int) -> Step:
+    def _step(self, at: int, low: int, high: int, batch: int) -> DenseStep:
         layer = self.network.layers[at]
         if isinstance(layer, WEIGHTED):
             return self._weighted_step(at, layer, low, high, batch)
@@ -252,7 +254,7 @@ class Layers:
         )
         return weight, bias, any(self._moves[:at])
 
-    def _block_step(self, block: Block, at: int, low: int, high: int, batch: int) -> Step:
+    def _block_step(self, block: Block, at: int, low: int, high: int, batch: int) -> DenseStep:
         weight, bias, need = self._parameters(block.layer, block.conv, low, high)
         shapes = self.network.shapes
         return BlockStep(
@@ -279,7 +281,7 @@ class Layers:
                 return True
         return False
 
-    def _parting_step(self, at: int, parted: list[Parts]) -> Step:
+    def _parting_step(self, at: int, parted: list[Parts]) -> DenseStep:
         layer = self.network.layers[at]
         if isinstance(layer, Join):
             return JoinStep(parted.pop())
@@ -294,7 +296,7 @@ class Layers:
 
     def _branching_step(
         self, at: int, low: int, high: int, batch: int, branches: list[Branch]
-    ) -> Step:
+    ) -> DenseStep:
         layer = self.network.layers[at]
         if isinstance(layer, Add):
             out, spare = (self._room(f"{at}.{name}", at, low, high, batch) for name in "oc")
@@ -323,7 +325,7 @@ class Layers:
 
     def _norm_step(
         self, at: int, layer: nn.BatchNorm1d | nn.BatchNorm2d, low: int, high: int, batch: int
-    ) -> Step:
+    ) -> DenseStep:
         weights = self._own_weights(at, ("weight", "bias", *STATISTICS), low, high)
         return NormStep(
             layer,
@@ -345,7 +347,7 @@ class Layers:
 
     def _weighted_step(
         self, at: int, layer: nn.Linear | nn.Conv2d, low: int, high: int, batch: int
-    ) -> Step:
+    ) -> DenseStep:
         weight, bias, need = self._parameters(at, layer, low, high)
         if isinstance(layer, nn.Conv2d):
             conv = StackedConvStep if self._convolving == "stacked" else RowConvStep

@@ -42,7 +42,7 @@ _LARGE_KERNEL = 1 << 18
 Room = Callable[..., Tensor]
 
 
-class _Images(Structure):
+class _ImagesStruct(Structure):
     """The C structure of the same name."""
 
     _fields_ = (("data", c_void_p), *((name, c_int64) for name in ("row", "image", "last")))
@@ -59,7 +59,7 @@ class _Rooms(Structure):
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("convolution", _Job, _Rooms, _Images)
+    found = library("convolution", _Job, _Rooms, _ImagesStruct)
     if found is not None:
         for verb in (found.forward, found.backward):
             verb.argtypes, verb.restype = (POINTER(_Job), c_int), None
@@ -108,7 +108,7 @@ class _Job(Structure):
             for name in ("rows", "batch", *(field.name for field in fields(Geometry)))
         ),
         *((name, c_int64) for name in ("pieces", "parts", "rounds", "side")),
-        *((name, _Images) for name in ("x", "y", "delta", "back")),
+        *((name, _ImagesStruct) for name in ("x", "y", "delta", "back")),
         *((name, c_void_p) for name in ("kernel", "bias", "kernel_gradient", "bias_gradient")),
         *((name, c_void_p) for name in ("places", "meets", "met", "channels")),
         *((name, c_void_p) for name in _ROOM),
@@ -116,7 +116,7 @@ class _Job(Structure):
 
 
 class BlockStep:
-    """A block of layers as a `fedclust.engines.fused.dense.Step` of tensors [R, B, channels,
+    """A block of layers as a `fedclust.engines.fused.dense.DenseStep` of tensors [R, B, channels,
     height, width].
 
     Args:
@@ -197,7 +197,7 @@ class BlockStep:
             rounds=products.rounds,
             side=side,
             y=_images(self.out),
-            back=_Images() if self.back is None else _images(self.back),
+            back=_ImagesStruct() if self.back is None else _images(self.back),
             **asdict(g),
         )
         size = _Rooms()
@@ -244,7 +244,7 @@ def _whole(x: Tensor) -> Tensor:
     return x if _is_last(x) or x[0, 0].is_contiguous() else x.contiguous()
 
 
-def _images(x: Tensor) -> _Images:
+def _images(x: Tensor) -> _ImagesStruct:
     """Where the images of x lie, which are whole."""
     assert x.dtype == torch.float32
-    return _Images(data=x.data_ptr(), row=x.stride(0), image=x.stride(1), last=_is_last(x))
+    return _ImagesStruct(data=x.data_ptr(), row=x.stride(0), image=x.stride(1), last=_is_last(x))

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from fedclust.core.calls import TrainCall
 from fedclust.core.pool import Pool
-from fedclust.engines.fused.native.moments import Law, law_of, rates_of, started
+from fedclust.engines.fused.native.moments import LawStruct, law_of, rates_of, started
 from fedclust.engines.fused.native.rows import Rows, address, train_rows
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.rules import HeavyBall, TrainingRule
 from fedclust.engines.fused.weights import Weight
 
 
-class Layer(Structure):
+class LayerStruct(Structure):
     """The C structure of the same name."""
 
     _fields_ = (
@@ -28,15 +28,15 @@ class Layer(Structure):
     )
 
 
-class Job(Structure):
+class JobStruct(Structure):
     """The C structure of the same name."""
 
     _fields_ = (
         ("of", Rows),
         *((name, c_int64) for name in ("layers", "rounds", "own_anchor")),
-        ("layer", POINTER(Layer)),
+        ("layer", POINTER(LayerStruct)),
         *((name, c_float) for name in ("lr", "momentum", "pull")),
-        ("law", Law),
+        ("law", LawStruct),
     )
 
 
@@ -71,13 +71,13 @@ def train(
     layers = [_layer(weights, number, relu=relu) for number, relu in dense_layers(network)]
     kept = started(call), rates_of(call.solver, int(steps.max()))
 
-    def job(rows: Rows) -> Job:
-        return Job(
+    def job(rows: Rows) -> JobStruct:
+        return JobStruct(
             of=rows,
             layers=len(layers),
             rounds=rule.products.rounds,
             own_anchor=call.anchor is not None or call.linear is not None,
-            layer=(Layer * len(layers))(*layers),
+            layer=(LayerStruct * len(layers))(*layers),
             lr=rule.lr,
             momentum=rule.momentum if isinstance(rule, HeavyBall) else 0.0,
             pull=rule.pull,
@@ -102,10 +102,10 @@ def dense_layers(network: Network) -> Sequence[tuple[int, bool]]:
     return found if found and not found[-1][1] else []
 
 
-def _layer(weights: Mapping[str, Weight], number: int, *, relu: bool) -> Layer:
+def _layer(weights: Mapping[str, Weight], number: int, *, relu: bool) -> LayerStruct:
     """What the code is told of a layer."""
     layer, bias = weights[f"{number}.weight"], weights.get(f"{number}.bias")
-    return Layer(
+    return LayerStruct(
         inputs=layer.value.shape[2],
         outputs=layer.value.shape[1],
         relu=relu,

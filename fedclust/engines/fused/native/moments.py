@@ -16,7 +16,7 @@ from fedclust.engines.fused.native.rows import address
 from fedclust.engines.fused.weights import Weight
 
 
-class Law(Structure):
+class LawStruct(Structure):
     """The C structure of the same name."""
 
     _fields_ = (
@@ -32,7 +32,7 @@ class _Move(Structure):
     """The C structure of the same name."""
 
     _fields_ = (
-        ("law", Law),
+        ("law", LawStruct),
         *((name, c_int64) for name in ("rows", "size", "step")),
         *((name, c_void_p) for name in ("value", "slot", "square", "gradient", "anchor")),
         *((name, c_float) for name in ("decay", "pull")),
@@ -42,7 +42,7 @@ class _Move(Structure):
 
 def law_of(
     solver: Solver, lr: float, count: Tensor | None = None, rates: Tensor | None = None
-) -> Law:
+) -> LawStruct:
     """What the code is told of a solver; off where plain steps are all it takes.
 
     Args:
@@ -52,7 +52,7 @@ def law_of(
         rates: [S] float64 factors of the learning rate by step; None for 1.
     """
     law, clipped = solver.law, solver.clip_norm is not None
-    return Law(
+    return LawStruct(
         on=not solver.plain,
         lr=lr,
         keep=law.keep,
@@ -88,7 +88,7 @@ def started(call: TrainCall) -> Tensor | None:
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("moments", _Move, Law)
+    found = library("moments", _Move, LawStruct)
     if found is not None:
         for function in (found.gather, found.move):
             function.argtypes, function.restype = (POINTER(_Move), c_int), None

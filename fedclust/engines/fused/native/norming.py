@@ -12,7 +12,7 @@ from torch import Tensor
 from fedclust.engines.fused.native.compiled import library
 
 
-class _Examples(Structure):
+class _ExamplesStruct(Structure):
     """The C structure of the same name."""
 
     _fields_ = (("data", c_void_p), ("row", c_int64), ("example", c_int64))
@@ -25,7 +25,7 @@ class _Norm(Structure):
         *((name, c_int64) for name in ("rows", "batch", "pixels", "channels")),
         *((name, c_int64) for name in ("training", "relu")),
         *((name, c_void_p) for name in ("sizes", "factor")),
-        *((name, _Examples) for name in ("x", "y", "delta", "back")),
+        *((name, _ExamplesStruct) for name in ("x", "y", "delta", "back")),
         *((name, c_void_p) for name in ("weight", "bias", "mean", "scale")),
         *((name, c_void_p) for name in ("running_mean", "running_var")),
         *((name, c_int64) for name in ("moves_mean", "moves_var")),
@@ -36,7 +36,7 @@ class _Norm(Structure):
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("norming", _Norm, _Examples)
+    found = library("norming", _Norm, _ExamplesStruct)
     if found is not None:
         for verb in (found.forward, found.backward):
             verb.argtypes, verb.restype = (POINTER(_Norm), c_int), None
@@ -126,7 +126,7 @@ def _last(x: Tensor) -> Tensor:
     return x if turned[0, 0].is_contiguous() else turned.contiguous().movedim(-1, 2)
 
 
-def _examples(x: Tensor) -> _Examples:
+def _examples(x: Tensor) -> _ExamplesStruct:
     """Where the examples of x lie."""
     assert x.dtype == torch.float32
-    return _Examples(data=x.data_ptr(), row=x.stride(0), example=x.stride(1))
+    return _ExamplesStruct(data=x.data_ptr(), row=x.stride(0), example=x.stride(1))

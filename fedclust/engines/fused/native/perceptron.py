@@ -15,16 +15,16 @@ from fedclust.core.pool import Pool
 from fedclust.engines.fused import gpu
 from fedclust.engines.fused.native import dense
 from fedclust.engines.fused.native.compiled import library
-from fedclust.engines.fused.native.moments import Law
+from fedclust.engines.fused.native.moments import LawStruct
 from fedclust.engines.fused.native.rows import Examples, Rows, as_stored
 from fedclust.engines.fused.network import Network
 
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("perceptron", dense.Job, dense.Layer, Rows, Examples, Law)
+    found = library("perceptron", dense.JobStruct, dense.LayerStruct, Rows, Examples, LawStruct)
     if found is not None:
-        found.train.argtypes, found.train.restype = (POINTER(dense.Job), c_int), c_int
+        found.train.argtypes, found.train.restype = (POINTER(dense.JobStruct), c_int), c_int
     return found
 
 

@@ -20,7 +20,7 @@ from fedclust.core.pool import Pool
 from fedclust.engines.fused import gpu
 from fedclust.engines.fused.native import dense
 from fedclust.engines.fused.native.compiled import library
-from fedclust.engines.fused.native.moments import Law
+from fedclust.engines.fused.native.moments import LawStruct
 from fedclust.engines.fused.native.rows import (
     Examples,
     Rows,
@@ -48,9 +48,9 @@ class _Test(Structure):
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("softmax", dense.Job, dense.Layer, _Test, Rows, Examples, Law)
+    found = library("softmax", dense.JobStruct, dense.LayerStruct, _Test, Rows, Examples, LawStruct)
     if found is not None:
-        found.train.argtypes, found.train.restype = (POINTER(dense.Job), c_int), c_int
+        found.train.argtypes, found.train.restype = (POINTER(dense.JobStruct), c_int), c_int
         found.test.argtypes, found.test.restype = (POINTER(_Test), c_int), c_int
     return found
 

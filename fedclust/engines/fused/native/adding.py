@@ -5,22 +5,15 @@ PyTorch's operations convert every row before they add it, which takes four time
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import c_int, c_int64, c_void_p
+from ctypes import c_int64, c_void_p
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from fedclust.engines.fused.native.compiled import library
 
-
-def compiled() -> ctypes.CDLL | None:
-    """The compiled code; None where it cannot be compiled."""
-    found = library("adding")
-    if found is not None:
-        found.add.argtypes = (*[c_void_p] * 4, c_int64, c_int64, c_int64, c_int)
-        found.add.restype = None
-    return found
+compiled = partial(library, "adding")
 
 
 def adds(total: Tensor, values: Tensor) -> bool:
@@ -44,5 +37,6 @@ def add(total: Tensor, values: Tensor, label: Tensor, weight: Tensor) -> None:
     assert total.shape[1] == values.shape[1]
     assert values.is_contiguous()
     label, weight = label.contiguous(), weight.contiguous()
-    addresses = (x.data_ptr() for x in (values, label, weight, total))
-    code.add(*addresses, *values.shape, total.stride(0), torch.get_num_threads())
+    addresses = (c_void_p(x.data_ptr()) for x in (values, label, weight, total))
+    sizes = map(c_int64, (*values.shape, total.stride(0)))
+    code.add(*addresses, *sizes, torch.get_num_threads())

@@ -48,6 +48,3 @@ int lay_out(const Plan *p, int threads) {
   }
   return failed;
 }
-
-/* Bytes of the structures that the caller fills; it compares them with its own. */
-const int64_t shared_sizes[] = {sizeof(Plan)};

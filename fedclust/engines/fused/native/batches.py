@@ -7,31 +7,16 @@ which takes longer than a small model's training.
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_int, c_int64, c_void_p
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from fedclust.engines.fused.native.compiled import library
+from fedclust.engines.fused.native.compiled import library, structure
 from fedclust.engines.schedule import Schedule
 
-
-class _Plan(Structure):
-    """The C structure of the same name."""
-
-    _fields_ = (
-        *((name, c_int64) for name in ("rows", "longest", "steps", "width", "joined")),
-        *((name, c_void_p) for name in ("key", "count", "size", "index", "answer")),
-        *((name, c_void_p) for name in ("example", "label", "share")),
-    )
-
-
-def compiled() -> ctypes.CDLL | None:
-    """The compiled code; None where it cannot be compiled."""
-    found = library("batches", _Plan)
-    if found is not None:
-        found.lay_out.argtypes, found.lay_out.restype = (POINTER(_Plan), c_int), c_int
-    return found
+compiled = partial(library, "batches")
+_Plan = structure("batches.c", "Plan")
 
 
 def lays_out(plan: Schedule) -> bool:

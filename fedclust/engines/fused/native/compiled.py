@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import shlex
 import shutil
 import signal
@@ -19,6 +20,7 @@ import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from fedclust.helpers.files import atomic_write
 
@@ -30,25 +32,15 @@ _FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fPIC")
 # the first that gives a library that can be loaded: Apple's compiler knows no OpenMP, others no
 # native ARM
 _ATTEMPTS = (("-march=native", "-fopenmp"), ("-march=native",), ())
+_NUMBERS = {"int64_t": ctypes.c_int64, "float": ctypes.c_float, "double": ctypes.c_double}
 
 
 @cache
-def library(name: str, *shared: type[ctypes.Structure]) -> ctypes.CDLL | None:
+def library(name: str) -> ctypes.CDLL | None:
     """The functions of `name`.c; None where it cannot be compiled.
 
-    Args:
-        name: of the file.
-        shared: the structures that both sides fill, in the order of its `shared_sizes`.
+    They take addresses (of structures by `ctypes.byref`) and C ints, and give an int or nothing.
     """
-    found = _library(name)
-    if found is not None and shared:
-        sizes = list((ctypes.c_int64 * len(shared)).in_dll(found, "shared_sizes"))
-        ours = [ctypes.sizeof(one) for one in shared]
-        assert sizes == ours, f"{name}.c has structures of {sizes} bytes, its caller of {ours}"
-    return found
-
-
-def _library(name: str) -> ctypes.CDLL | None:
     source = Path(__file__).with_name(f"{name}.c")
     compiler = _compiler()
     if compiler is None:
@@ -65,6 +57,32 @@ def _library(name: str) -> ctypes.CDLL | None:
     kept = folder() / f"{name}-{hashlib.sha256(text).hexdigest()[:16]}.so"
     found = _loaded(kept) if _is_whole(kept) else None
     return found or _built(compiler, source, kept)
+
+
+@cache
+def structure(source: str, name: str) -> type[ctypes.Structure]:
+    """The C structure `name` of a file of this folder, or of one that it includes, with fields by
+    the names that C has; pointers are addresses or None.
+
+    Raises:
+        KeyError: there is none.
+    """
+    text = Path(__file__).with_name(source).read_text(encoding="utf-8")
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    found = re.search(rf"typedef struct {{([^{{}}]*)}} {name};", text)
+    if found is None:
+        for header in re.findall(r'#include "(.*)"', text):
+            with suppress(KeyError):
+                return structure(header, name)
+        raise KeyError(name)
+    fields: list[tuple[str, Any]] = []
+    for declaration in filter(None, map(str.strip, found[1].split(";"))):
+        kind, _, names = declaration.removeprefix("const ").partition(" ")
+        for field in names.split(", "):
+            pointer = field.startswith("*")
+            whole = ctypes.c_void_p if pointer else _NUMBERS.get(kind) or structure(source, kind)
+            fields.append((field.removeprefix("*"), whole))
+    return type(name, (ctypes.Structure,), {"_fields_": fields})
 
 
 def available() -> bool:

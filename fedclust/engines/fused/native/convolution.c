@@ -405,6 +405,3 @@ void backward(const Block *j, int threads) {
     for (int64_t r = 0; r < j->rows; r++) collect(j, &s, r);
   }
 }
-
-/* Bytes of the structures that the caller fills; it compares them with its own. */
-const int64_t shared_sizes[] = {sizeof(Block), sizeof(Rooms), sizeof(Images)};

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, Structure, c_int, c_int64, c_void_p
-from dataclasses import asdict, fields
+from dataclasses import asdict
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from fedclust.engines.fused.native.compiled import library
+from fedclust.engines.fused.native.compiled import library, structure
 from fedclust.engines.fused.native.geometry import (
     Block,
     Geometry,
@@ -42,29 +42,10 @@ _LARGE_KERNEL = 1 << 18
 Room = Callable[..., Tensor]
 
 
-class _ImagesStruct(Structure):
-    """The C structure of the same name."""
-
-    _fields_ = (("data", c_void_p), *((name, c_int64) for name in ("row", "image", "last")))
-
-
-_ROOM = ("turned", "back_turned", "padded", "where", "partial", "scratch")
-
-
-class _Rooms(Structure):
-    """The C structure `Rooms`."""
-
-    _fields_ = tuple((name, c_int64) for name in _ROOM)
-
-
-def compiled() -> ctypes.CDLL | None:
-    """The compiled code; None where it cannot be compiled."""
-    found = library("convolution", _Job, _Rooms, _ImagesStruct)
-    if found is not None:
-        for verb in (found.forward, found.backward):
-            verb.argtypes, verb.restype = (POINTER(_Job), c_int), None
-        found.rooms.argtypes, found.rooms.restype = (POINTER(_Job), POINTER(_Rooms)), None
-    return found
+compiled = partial(library, "convolution")
+_Block, _Rooms, _Images = (
+    structure("convolution.c", name) for name in ("Block", "Rooms", "Images")
+)
 
 
 def computes(layers: Sequence[nn.Module], device: torch.device) -> bool:
@@ -97,22 +78,6 @@ def _side(block: Block, g: Geometry, products: Products) -> int:
     if products.rounds or not enough or not _is_plain(block) or kernel not in ((3, 3), (5, 5)):
         return 0
     return _POINTS + 1 - g.kernel_rows
-
-
-class _Job(Structure):
-    """The C structure `Block`."""
-
-    _fields_ = (
-        *(
-            (name, c_int64)
-            for name in ("rows", "batch", *(field.name for field in fields(Geometry)))
-        ),
-        *((name, c_int64) for name in ("pieces", "parts", "rounds", "side")),
-        *((name, _ImagesStruct) for name in ("x", "y", "delta", "back")),
-        *((name, c_void_p) for name in ("kernel", "bias", "kernel_gradient", "bias_gradient")),
-        *((name, c_void_p) for name in ("places", "meets", "met", "channels")),
-        *((name, c_void_p) for name in _ROOM),
-    )
 
 
 class BlockStep:
@@ -189,7 +154,7 @@ class BlockStep:
             self.tensors["kernel_gradient"] = room("kernel_gradient", *kernel.shape)
             if bias is not None:
                 self.tensors["bias_gradient"] = room("bias_gradient", rows, 1, g.outputs)
-        self.job = _Job(
+        self.job = _Block(
             rows=rows,
             batch=batch,
             pieces=pieces,
@@ -197,7 +162,7 @@ class BlockStep:
             rounds=products.rounds,
             side=side,
             y=_images(self.out),
-            back=_ImagesStruct() if self.back is None else _images(self.back),
+            back=_Images() if self.back is None else _images(self.back),
             **asdict(g),
         )
         size = _Rooms()
@@ -244,7 +209,7 @@ def _whole(x: Tensor) -> Tensor:
     return x if _is_last(x) or x[0, 0].is_contiguous() else x.contiguous()
 
 
-def _images(x: Tensor) -> _ImagesStruct:
+def _images(x: Tensor) -> ctypes.Structure:
     """Where the images of x lie, which are whole."""
     assert x.dtype == torch.float32
-    return _ImagesStruct(data=x.data_ptr(), row=x.stride(0), image=x.stride(1), last=_is_last(x))
+    return _Images(data=x.data_ptr(), row=x.stride(0), image=x.stride(1), last=_is_last(x))

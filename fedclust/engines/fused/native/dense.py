@@ -4,40 +4,20 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
 
+import torch
 from torch import Tensor, nn
 
 from fedclust.core.calls import TrainCall
 from fedclust.core.pool import Pool
-from fedclust.engines.fused.native.moments import LawStruct, law_of, rates_of, started
-from fedclust.engines.fused.native.rows import Rows, address, train_rows
+from fedclust.engines.fused.native.compiled import structure
+from fedclust.engines.fused.native.moments import law_of, rates_of, started
+from fedclust.engines.fused.native.rows import address, rows_of
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.rules import HeavyBall, TrainingRule
 from fedclust.engines.fused.weights import Weight
 
-
-class LayerStruct(Structure):
-    """The C structure of the same name."""
-
-    _fields_ = (
-        *((name, c_int64) for name in ("inputs", "outputs", "relu")),
-        *((name, c_void_p) for name in ("weight", "slot", "square", "anchor")),
-        *((name, c_void_p) for name in ("bias", "bias_slot", "bias_square", "bias_anchor")),
-        *((name, c_float) for name in ("decay", "bias_decay")),
-    )
-
-
-class JobStruct(Structure):
-    """The C structure of the same name."""
-
-    _fields_ = (
-        ("of", Rows),
-        *((name, c_int64) for name in ("layers", "rounds", "own_anchor")),
-        ("layer", POINTER(LayerStruct)),
-        *((name, c_float) for name in ("lr", "momentum", "pull")),
-        ("law", LawStruct),
-    )
+_Job, _Layer = (structure("dense.h", name) for name in ("Job", "Layer"))
 
 
 def train(
@@ -68,23 +48,24 @@ def train(
     """
     code = compiled()
     assert code is not None
-    layers = [_layer(weights, number, relu=relu) for number, relu in dense_layers(network)]
-    kept = started(call), rates_of(call.solver, int(steps.max()))
-
-    def job(rows: Rows) -> JobStruct:
-        return JobStruct(
-            of=rows,
-            layers=len(layers),
-            rounds=rule.products.rounds,
-            own_anchor=call.anchor is not None or call.linear is not None,
-            layer=(LayerStruct * len(layers))(*layers),
-            lr=rule.lr,
-            momentum=rule.momentum if isinstance(rule, HeavyBall) else 0.0,
-            pull=rule.pull,
-            law=law_of(call.solver, rule.lr, *kept),
-        )
-
-    return train_rows(code, job, pool, call, steps, spanned)
+    known = [_layer(weights, number, relu=relu) for number, relu in dense_layers(network)]
+    layers, loss = (_Layer * len(known))(*known), call.models.new_empty(len(call.shards), 2)
+    rows, _kept = rows_of(pool, call, steps, spanned, loss)
+    count, rates = started(call), rates_of(call.solver, int(steps.max()))
+    job = _Job(
+        of=rows,
+        layers=len(known),
+        rounds=rule.products.rounds,
+        own_anchor=call.anchor is not None or call.linear is not None,
+        layer=ctypes.addressof(layers),
+        lr=rule.lr,
+        momentum=rule.momentum if isinstance(rule, HeavyBall) else 0.0,
+        pull=rule.pull,
+        law=law_of(call.solver, rule.lr, count, rates),
+    )
+    if code.train(ctypes.byref(job), torch.get_num_threads()):
+        raise MemoryError("no memory for the local training of a client")
+    return loss
 
 
 def dense_layers(network: Network) -> Sequence[tuple[int, bool]]:
@@ -102,21 +83,18 @@ def dense_layers(network: Network) -> Sequence[tuple[int, bool]]:
     return found if found and not found[-1][1] else []
 
 
-def _layer(weights: Mapping[str, Weight], number: int, *, relu: bool) -> LayerStruct:
+def _layer(weights: Mapping[str, Weight], number: int, *, relu: bool) -> ctypes.Structure:
     """What the code is told of a layer."""
     layer, bias = weights[f"{number}.weight"], weights.get(f"{number}.bias")
-    return LayerStruct(
+    kept = ("slot", "square", "anchor")
+    tensors = {"weight": layer.value, **{name: getattr(layer, name) for name in kept}}
+    if bias is not None:
+        tensors |= {"bias": bias.value, **{f"bias_{name}": getattr(bias, name) for name in kept}}
+    return _Layer(
         inputs=layer.value.shape[2],
         outputs=layer.value.shape[1],
         relu=relu,
-        weight=address(layer.value),
-        slot=address(layer.slot),
-        square=address(layer.square),
-        anchor=address(layer.anchor),
-        bias=None if bias is None else address(bias.value),
-        bias_slot=None if bias is None else address(bias.slot),
-        bias_square=None if bias is None else address(bias.square),
-        bias_anchor=None if bias is None else address(bias.anchor),
         decay=layer.decay,
         bias_decay=0.0 if bias is None else bias.decay,
+        **{name: address(x) for name, x in tensors.items()},
     )

@@ -36,6 +36,3 @@ void gather(const Rows *g, int threads) {
       for (int64_t k = 0; k < width; k++) to[k] += shift[k];
     }
 }
-
-/* Bytes of the structures that the caller fills; it compares them with its own. */
-const int64_t shared_sizes[] = {sizeof(Rows)};

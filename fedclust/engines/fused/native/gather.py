@@ -7,29 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import math
-from ctypes import POINTER, Structure, c_int, c_int64, c_void_p
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from fedclust.engines.fused.native.compiled import library
+from fedclust.engines.fused.native.compiled import library, structure
 
-
-class _Rows(Structure):
-    """The C structure of the same name."""
-
-    _fields_ = (
-        *((name, c_int64) for name in ("rows", "width")),
-        *((name, c_void_p) for name in ("index", "stored", "floats", "scale", "shift", "out")),
-    )
-
-
-def compiled() -> ctypes.CDLL | None:
-    """The compiled code; None where it cannot be compiled."""
-    found = library("gather", _Rows)
-    if found is not None:
-        found.gather.argtypes, found.gather.restype = (POINTER(_Rows), c_int), None
-    return found
+compiled = partial(library, "gather")
+_Rows = structure("gather.c", "Rows")
 
 
 def rows_into(x: Tensor, index: Tensor, scale: Tensor, shift: Tensor, out: Tensor) -> None:

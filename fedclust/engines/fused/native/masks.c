@@ -26,6 +26,3 @@ void draw(const Masks *m, int threads) {
     }
   }
 }
-
-/* Bytes of the structures that the caller fills; it compares them with its own. */
-const int64_t shared_sizes[] = {sizeof(Masks)};

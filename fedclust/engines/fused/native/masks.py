@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import math
-from ctypes import POINTER, Structure, c_float, c_int, c_int64, c_void_p
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from fedclust.engines.fused.native.compiled import library
+from fedclust.engines.fused.native.compiled import library, structure
 from fedclust.models import dropout
 
-
-class _Masks(Structure):
-    """The C structure of the same name."""
-
-    _fields_ = (
-        *((name, c_int64) for name in ("rows", "batch", "features")),
-        *((name, c_int64) for name in ("purpose", "step", "layer")),
-        *((name, c_void_p) for name in ("key", "out")),
-        *((name, c_float) for name in ("p", "kept")),
-    )
-
-
-def compiled() -> ctypes.CDLL | None:
-    """The compiled code; None where it cannot be compiled."""
-    found = library("masks", _Masks)
-    if found is not None:
-        found.draw.argtypes, found.draw.restype = (POINTER(_Masks), c_int), None
-    return found
+compiled = partial(library, "masks")
+_Masks = structure("masks.c", "Masks")
 
 
 def keep(

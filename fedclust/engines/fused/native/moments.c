@@ -37,6 +37,3 @@ void move(const Move *j, int threads) {
             j->squares ? shortened(&j->law, j->squares[r]) : 1, j->size);
   }
 }
-
-/* Bytes of the structures that the caller fills; it compares them with its own. */
-const int64_t shared_sizes[] = {sizeof(Move), sizeof(Law)};

@@ -4,45 +4,24 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, Structure, c_double, c_float, c_int, c_int64, c_void_p
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from fedclust.core.calls import TrainCall
 from fedclust.core.solver import Solver
-from fedclust.engines.fused.native.compiled import library
+from fedclust.engines.fused.native.compiled import library, structure
 from fedclust.engines.fused.native.rows import address
 from fedclust.engines.fused.weights import Weight
 
-
-class LawStruct(Structure):
-    """The C structure of the same name."""
-
-    _fields_ = (
-        ("on", c_int64),
-        *((name, c_double) for name in ("lr", "keep", "take", "square", "add", "eps")),
-        *((name, c_double) for name in ("decoupled", "apart", "clip")),
-        *((name, c_int64) for name in ("nesterov", "adaptive", "unbiased", "damped")),
-        *((name, c_void_p) for name in ("count", "rates")),
-    )
-
-
-class _Move(Structure):
-    """The C structure of the same name."""
-
-    _fields_ = (
-        ("law", LawStruct),
-        *((name, c_int64) for name in ("rows", "size", "step")),
-        *((name, c_void_p) for name in ("value", "slot", "square", "gradient", "anchor")),
-        *((name, c_float) for name in ("decay", "pull")),
-        ("squares", c_void_p),
-    )
+compiled = partial(library, "moments")
+_Law, _Move = (structure("moments.c", name) for name in ("Law", "Move"))
 
 
 def law_of(
     solver: Solver, lr: float, count: Tensor | None = None, rates: Tensor | None = None
-) -> LawStruct:
+) -> ctypes.Structure:
     """What the code is told of a solver; off where plain steps are all it takes.
 
     Args:
@@ -52,7 +31,7 @@ def law_of(
         rates: [S] float64 factors of the learning rate by step; None for 1.
     """
     law, clipped = solver.law, solver.clip_norm is not None
-    return LawStruct(
+    return _Law(
         on=not solver.plain,
         lr=lr,
         keep=law.keep,
@@ -84,15 +63,6 @@ def started(call: TrainCall) -> Tensor | None:
     if call.slots is None or not call.solver.law.counts:
         return None
     return call.slots[call.label, -1].contiguous()
-
-
-def compiled() -> ctypes.CDLL | None:
-    """The compiled code; None where it cannot be compiled."""
-    found = library("moments", _Move, LawStruct)
-    if found is not None:
-        for function in (found.gather, found.move):
-            function.argtypes, function.restype = (POINTER(_Move), c_int), None
-    return found
 
 
 def move(

@@ -170,6 +170,3 @@ void forward(const Norm *j, int threads) { each_row(j, forward_row, threads); }
 
 /* The gradient of x, and those of scale and shift. */
 void backward(const Norm *j, int threads) { each_row(j, backward_row, threads); }
-
-/* Bytes of the structures that the caller fills; it compares them with its own. */
-const int64_t shared_sizes[] = {sizeof(Norm), sizeof(Examples)};

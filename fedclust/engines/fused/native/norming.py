@@ -4,43 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, Structure, c_double, c_int, c_int64, c_void_p
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from fedclust.engines.fused.native.compiled import library
+from fedclust.engines.fused.native.compiled import library, structure
 
-
-class _ExamplesStruct(Structure):
-    """The C structure of the same name."""
-
-    _fields_ = (("data", c_void_p), ("row", c_int64), ("example", c_int64))
-
-
-class _Norm(Structure):
-    """The C structure of the same name."""
-
-    _fields_ = (
-        *((name, c_int64) for name in ("rows", "batch", "pixels", "channels")),
-        *((name, c_int64) for name in ("training", "relu")),
-        *((name, c_void_p) for name in ("sizes", "factor")),
-        *((name, _ExamplesStruct) for name in ("x", "y", "delta", "back")),
-        *((name, c_void_p) for name in ("weight", "bias", "mean", "scale")),
-        *((name, c_void_p) for name in ("running_mean", "running_var")),
-        *((name, c_int64) for name in ("moves_mean", "moves_var")),
-        *((name, c_void_p) for name in ("weight_gradient", "bias_gradient")),
-        ("eps", c_double),
-    )
-
-
-def compiled() -> ctypes.CDLL | None:
-    """The compiled code; None where it cannot be compiled."""
-    found = library("norming", _Norm, _ExamplesStruct)
-    if found is not None:
-        for verb in (found.forward, found.backward):
-            verb.argtypes, verb.restype = (POINTER(_Norm), c_int), None
-    return found
+compiled = partial(library, "norming")
+_Norm, _Examples = (structure("norming.c", name) for name in ("Norm", "Examples"))
 
 
 class Norming:
@@ -126,7 +98,7 @@ def _last(x: Tensor) -> Tensor:
     return x if turned[0, 0].is_contiguous() else turned.contiguous().movedim(-1, 2)
 
 
-def _examples(x: Tensor) -> _ExamplesStruct:
+def _examples(x: Tensor) -> ctypes.Structure:
     """Where the examples of x lie."""
     assert x.dtype == torch.float32
-    return _ExamplesStruct(data=x.data_ptr(), row=x.stride(0), example=x.stride(1))
+    return _Examples(data=x.data_ptr(), row=x.stride(0), example=x.stride(1))

@@ -584,6 +584,3 @@ static int row(const Job *j, int64_t r, Room *room) {
 }
 
 #include "train.h"
-
-/* Bytes of the structures that the caller fills; it compares them with its own. */
-const int64_t shared_sizes[] = {sizeof(Job), sizeof(Layer), sizeof(Rows), sizeof(Examples), sizeof(Law)};

@@ -501,6 +501,3 @@ int test(const Test *t, int threads) {
   }
   return failed;
 }
-
-/* Bytes of the structures that the caller fills; it compares them with its own. */
-const int64_t shared_sizes[] = {sizeof(Job), sizeof(Layer), sizeof(Test), sizeof(Rows), sizeof(Examples), sizeof(Law)};

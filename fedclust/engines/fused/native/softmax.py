@@ -9,7 +9,6 @@ counterpart for a GPU's training.
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_int, c_int64, c_void_p
 from functools import partial
 
 import torch
@@ -19,40 +18,14 @@ from fedclust.core.calls import TestCall, TestResult
 from fedclust.core.pool import Pool
 from fedclust.engines.fused import gpu
 from fedclust.engines.fused.native import dense
-from fedclust.engines.fused.native.compiled import library
-from fedclust.engines.fused.native.moments import LawStruct
-from fedclust.engines.fused.native.rows import (
-    Examples,
-    Rows,
-    address,
-    as_stored,
-    examples,
-    stored,
-)
+from fedclust.engines.fused.native.compiled import library, structure
+from fedclust.engines.fused.native.rows import address, as_stored, examples
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.products import Products
 
-
-class _Test(Structure):
-    """The C structure of the same name."""
-
-    _fields_ = (
-        ("all", Examples),
-        *((name, c_int64) for name in ("rows", "longest", "classes", "params")),
-        ("models", c_void_p),
-        *((name, c_int64) for name in ("weight", "bias")),
-        *((name, c_void_p) for name in ("model", "index", "count", "loss", "correct")),
-        *((name, c_void_p) for name in ("outputs", "before")),
-    )
-
-
-def compiled() -> ctypes.CDLL | None:
-    """The compiled code; None where it cannot be compiled."""
-    found = library("softmax", dense.JobStruct, dense.LayerStruct, _Test, Rows, Examples, LawStruct)
-    if found is not None:
-        found.train.argtypes, found.train.restype = (POINTER(dense.JobStruct), c_int), c_int
-        found.test.argtypes, found.test.restype = (POINTER(_Test), c_int), c_int
-    return found
+compiled = partial(library, "softmax")
+train_softmax = partial(dense.train, compiled)  # a model that it `trains`
+_Test = structure("softmax.c", "Test")
 
 
 def trains(network: Network, pool: Pool, frozen: frozenset[str]) -> bool:
@@ -77,9 +50,6 @@ def gives(network: Network, pool: Pool, products: Products) -> bool:
 def _reads(network: Network, pool: Pool) -> bool:
     """Whether the code is there, for a model and where its examples lie."""
     return network.is_dense and as_stored(pool) and compiled() is not None
-
-
-train_softmax = partial(dense.train, compiled)  # a model that it `trains`
 
 
 def score_softmax(network: Network, pool: Pool, call: TestCall) -> TestResult:
@@ -120,9 +90,9 @@ def _test(network: Network, pool: Pool, call: TestCall, **found: Tensor) -> None
         "count": shards.count.contiguous(),
         **found,
     }
-    pointed = stored(pool)
+    pointed, _kept = examples(pool)
     job = _Test(
-        all=examples(pool, pointed),
+        all=pointed,
         rows=len(shards),
         longest=shards.index.shape[1],
         classes=weight.shape[0],

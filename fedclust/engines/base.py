@@ -27,7 +27,7 @@ from fedclust.engines.aligned import by_gradients
 from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.rng import Stream
 from fedclust.models.foreign import Runnable
-from fedclust.models.params import Layout, layout
+from fedclust.models.params import layout
 
 R = TypeVar("R")
 ModelT = TypeVar("ModelT", bound=Runnable)
@@ -110,26 +110,8 @@ class InFront:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-
-    @property
-    def name(self) -> str:
-        """The engine's name."""
-        return self._engine.name
-
-    @property
-    def exact(self) -> bool:
-        """Whether a row has the same bits in any company."""
-        return self._engine.exact
-
-    @property
-    def remark(self) -> str:
-        """Why a faster engine does not compute the model."""
-        return self._engine.remark
-
-    @property
-    def layout(self) -> Layout:
-        """Names and shapes of the parameters."""
-        return self._engine.layout
+        self.name, self.exact, self.remark = engine.name, engine.exact, engine.remark
+        self.layout = engine.layout
 
     def init(self, stream: Stream) -> Tensor:
         """Freshly initialised parameters, [P]."""

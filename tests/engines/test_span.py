@@ -15,8 +15,7 @@ from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Descent, HeavyBall
-from fedclust.engines.fused.span import NoGradient, pays
-from fedclust.engines.fused.weights import Weight
+from fedclust.engines.fused.span import no_gradient, pays
 from fedclust.models.sequence import Model
 from fedclust.solver import Solver
 
@@ -162,17 +161,18 @@ def test_layers_that_do_not_see_the_inputs_are_left_alone() -> None:
 def test_without_gradients_weights_decay_to_the_anchor() -> None:
     """w - a shrinks by 1 - lr (c + mu) a step when c pulls to 0 and mu to a."""
     rule = Descent(lr=0.1, proximal=0.5, weight_decay=0.0, pull=0.5, products=Products())
-    like = Weight(value=torch.zeros(1), decay=0.5, anchor=torch.zeros(1))
     factor = 0.95 ** torch.arange(4, dtype=torch.float64)
     expected = torch.stack([factor, 1 - factor, 0 * factor], 1)
-    torch.testing.assert_close(NoGradient.of(rule, like, 3).value, expected)
+    torch.testing.assert_close(
+        no_gradient(rule, 0.5, anchored=True, slotted=False, steps=3).value, expected
+    )
 
 
 def test_without_gradients_momentum_coasts() -> None:
     """w_t = w_0 - lr (b + ... + b^t) u_0."""
     terms = {"proximal": 0.0, "weight_decay": 0.0, "pull": 0.0}
     rule = HeavyBall(lr=0.1, momentum=0.5, products=Products(), **terms)
-    found = NoGradient.of(rule, Weight(value=torch.zeros(1), slot=torch.zeros(1)), 2)
+    found = no_gradient(rule, 0.0, anchored=False, slotted=True, steps=2)
     expected = torch.tensor([[1, 0, 0], [1, 0, -0.05], [1, 0, -0.075]], dtype=torch.float64)
     torch.testing.assert_close(found.value, expected)
     assert found.slot is not None

@@ -16,7 +16,7 @@ from fedclust.engines.fused.heads import head_of
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.plan import Compiled, Path
-from fedclust.engines.fused.rules import TrainingRule
+from fedclust.engines.fused.rules import Descent, TrainingRule
 from fedclust.engines.fused.span import Span
 from fedclust.engines.fused.training import Batches, anchor_of, descend, first_of
 from fedclust.engines.schedule import Schedule
@@ -61,7 +61,7 @@ def train(chunk: Chunk, task: ChunkTask) -> Tensor:
     compiled = task.path is Path.COMPILED
     losses = chunk.by_compiled(task) if compiled else _step_by_step(chunk, task)
     if task.call.rates is not None:  # the weights of the examples were multiplied by them
-        chunk.scale_slots(1 / task.call.rates.lr)
+        chunk.parameters.scale_slots(1 / task.call.rates.lr)
         losses = losses / task.call.rates.lr.to(losses.dtype).unsqueeze(1)
     return losses
 
@@ -71,7 +71,7 @@ def _step_by_step(chunk: Chunk, task: ChunkTask) -> Tensor:
     batches = chunk.begin(task)
     if task.call.each_step:  # neither compiled code nor a graph keeps them
         losses = chunk.all_steps(batches, each_step=True)
-    elif chunk.takes_one_launch(batches):
+    elif chunk.one_launch and batches.data is not None:
         losses = chunk.all_in_one_launch(batches)
     elif chunk.graphs is None:
         losses = chunk.all_steps(batches)
@@ -91,6 +91,7 @@ class Chunk:
         graphs: of the training on a GPU; None for none.
 
     Attributes:
+        parameters: of the models, with what the rule keeps.
         span: the first layer, where it is trained in the span of the examples.
     """
 
@@ -103,8 +104,9 @@ class Chunk:
         graphs: Graphs | None,
     ) -> None:
         self.models, self.rule, self.graphs = models, rule, graphs
+        self.parameters, self.one_launch = models.parameters, one_launch
         self.span: Span | None = None
-        self._layers, self._one_launch = models.layers, one_launch
+        self._layers = models.layers
 
     @classmethod
     def of(
@@ -122,9 +124,9 @@ class Chunk:
     def load(self, task: ChunkTask) -> None:
         """Take the rows' models, momenta and anchors, and what their randomness comes from."""
         call = task.call
-        self.models.parameters.load(call.models, call.label, call.slots, anchor_of(call))
+        self.parameters.load(call.models, call.label, call.slots, anchor_of(call))
         if call.rates is not None and call.slots is not None:
-            self.scale_slots(call.rates.lr)
+            self.parameters.scale_slots(call.rates.lr)
         self.models.key.copy_(call.shards.key)
         own = call.anchor is not None or call.linear is not None
         kind = (call.shards.index.shape[1], own) if task.path is Path.SPAN else None
@@ -136,7 +138,7 @@ class Chunk:
         """The batches of all steps, and the examples they are taken from."""
         call, buffers = task.call, self.models.buffers
         # on a GPU a chunk is chosen so that all examples of regression have room
-        whole = self.span is not None or self._one_launch
+        whole = self.span is not None or self.one_launch
         batches = Batches.of(task.pool, call, task.schedule, buffers, whole=whole)
         if self.span is None:
             return batches
@@ -146,24 +148,20 @@ class Chunk:
 
     def by_compiled(self, task: ChunkTask) -> Tensor:
         """Everything in one call of compiled code; see `train`."""
-        network, weights = self.models.network, self.models.parameters.weights
         assert task.compiled is not None
-        steps = task.schedule.steps
+        network, weights, steps = self.models.network, self.parameters.weights, task.schedule.steps
         losses = task.compiled(
             network, weights, self.rule, task.pool, task.call, steps, task.in_span
         )
-        self.models.parameters.count += steps
+        self.parameters.count += steps
         return losses
-
-    def takes_one_launch(self, batches: Batches) -> bool:
-        """Whether all steps are one launch of a kernel."""
-        return self._one_launch and batches.data is not None
 
     def all_in_one_launch(self, batches: Batches) -> Tensor:
         """Every step at once; see `train`."""
         from fedclust.engines.fused.cuda import regression
 
-        weights, layer = self.models.parameters.weights, self.models.network.first_dense
+        assert isinstance(self.rule, Descent)
+        weights, layer = self.parameters.weights, self.models.network.first_dense
         weight, bias = weights[f"{layer}.weight"], weights.get(f"{layer}.bias")
         return regression.train_softmax(weight, bias, self.rule, self.span, batches)
 
@@ -188,37 +186,25 @@ class Chunk:
         head = head_of(batches.pool.task)
         x = batches.inputs(step, frame.inputs)
         descend(frame, head, x, label, share, logp[step, :rows, :width])
-        self.rule.close(self.models.parameters, rows, step)
+        self.rule.close(self.parameters, rows, step)
 
     def finish(self, task: ChunkTask) -> None:
         """Turn coefficients of the examples into weights."""
         if self.span is not None:
             self.span.finish(task.schedule.known_steps)
 
-    def scale_slots(self, factor: Tensor) -> None:
-        """Multiply the momenta, if there are any, by the factor [R] of every row."""
-        self.models.parameters.scale_slots(factor)
-
-    def store(self, rows: Tensor, params: Tensor, slots: Tensor | None) -> None:
-        """Write models and momenta into the rows `rows` [R] of [C, P]."""
-        self.models.parameters.store(rows, params, slots)
-
-    def add(self, label: Tensor, factor: Tensor, params: Tensor, slots: Tensor | None) -> None:
-        """Add models and momenta to totals, see `Parameters.add`."""
-        self.models.parameters.add(label, factor, params, slots)
-
     def moved(self) -> list[Tensor]:
         """All that local steps change."""
         changed = [] if self.span is None else [self.span.coefficients]
-        changed += self.models.parameters.weights.values()
+        changed += self.parameters.weights.values()
         kept = [x for weight in changed for x in (weight.value, *weight.kept)]
-        return [*kept, self.models.parameters.count]
+        return [*kept, self.parameters.count]
 
     def _spanned(self, examples: int, own_anchor: bool) -> Span:
         """The first layer in the span of up to `examples` examples of every row."""
-        layer = self.models.parameters.weights[f"{self.models.network.first_dense}.weight"]
-        buffers = self.models.buffers
-        return Span(layer, self.rule, buffers, examples, own_anchor=own_anchor)
+        assert isinstance(self.rule, Descent)
+        layer = self.parameters.weights[f"{self.models.network.first_dense}.weight"]
+        return Span(layer, self.rule, self.models.buffers, examples, own_anchor=own_anchor)
 
 
 class RoomCache(Generic[T]):

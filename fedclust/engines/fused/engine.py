@@ -116,7 +116,7 @@ class FusedEngine(Computing[Runnable]):
         slots = params.new_empty(len(params), kept) if kept else None
 
         def keep(chunk: Chunk, some: Tensor) -> None:
-            chunk.store(some.to(params.device, non_blocking=True), params, slots)
+            chunk.parameters.store(some.to(params.device, non_blocking=True), params, slots)
 
         return LocalResult(params=params, slots=slots, **self._train(call, keep))
 
@@ -131,7 +131,7 @@ class FusedEngine(Computing[Runnable]):
 
         # where a chunk lies: room for every row would be written once and read once
         def keep(chunk: Chunk, some: Tensor) -> None:
-            chunk.add(label[some], factor[some], params, slots)
+            chunk.parameters.add(label[some], factor[some], params, slots)
 
         return Sums(params=params, slots=slots, **self._train(call.train, keep))
 

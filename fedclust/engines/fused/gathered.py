@@ -60,10 +60,6 @@ class Gathered:
     def scattered(self, weight: Weight, place: Tensor, gradient: Tensor) -> None:
         self.whole(weight, summed(weight, place, gradient))
 
-    def spread(self, weight: Weight, example: Tensor | None, gradient: Tensor) -> None:
-        """Never asked for: what such a law makes of gradients need not stay in their span."""
-        raise NotImplementedError
-
     def close(self, parameters: Parameters, rows: int, step: int) -> None:
         solver, count = self.solver, parameters.count[:rows]
         weights, lr = parameters.moving(rows), solver.step_rate(self.lr, step)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,58 +16,73 @@ from fedclust.core.task import Task
 from fedclust.engines.fused.layers import Frame
 
 
-class Head(Protocol):
-    """Losses, sums and gradients by the outputs of models."""
+def head_of(task: Task) -> Head:
+    """The head of a task."""
+    return Softmax(task) if task.softmax else Head(task)
+
+
+@dataclass(frozen=True)
+class Head:
+    """Losses, sums and gradients of any task, by its own functions of outputs [R * B, Y].
+
+    Attributes:
+        task: the task.
+    """
+
+    task: Task
 
     def look(self, frame: Frame, x: Tensor) -> Tensor:
-        """What the models of a frame give for x [R, B, *shape], in shared memory."""
-        ...
+        """What the models of a frame give for x [R, B, *shape], in shared memory: outputs
+        [R, B, Y].
+        """
+        return frame.chain.forward(x)
 
     def losses(self, given: Tensor, label: Tensor, out: Tensor | None = None) -> Tensor:
         """Losses of what was given with their signs changed, [R, B], in `out` if that is given."""
-        ...
+        losses = self.task.loss(given.flatten(0, 1), _flat(label)).view(given.shape[:2])
+        return torch.neg(losses, out=out)
 
     def back(self, frame: Frame, given: Tensor, label: Tensor, share: Tensor) -> None:
         """Carry the gradient of losses, times the share [R, B, 1] of every example, through the
         models of the frame that gave last.
         """
-        ...
+        slope = self.task.slope(given.flatten(0, 1), _flat(label)).view_as(given)
+        torch.mul(slope, share, out=frame.delta)
+        frame.chain.backward(frame.delta)
 
     def sums(self, given: Tensor, label: Tensor) -> Tensor:
         """What a test adds up of every example, [R, B, S]."""
-        ...
+        return self.task.sums(given.flatten(0, 1), _flat(label)).view(*given.shape[:2], -1)
 
     def nobody(self, examples: int, outputs: int, like: Tensor) -> Tensor:
-        """A mixture of no models yet, of T examples."""
-        ...
+        """A mixture of no models yet, of T examples: [T, Y], in which a model has no share."""
+        return self.task.mix(None, like.new_zeros(examples, outputs), like.new_zeros(1, 1))
 
     def mix(self, given: Tensor, share: Tensor, mixed: Tensor, part: slice) -> None:
         """Add R models to a part of a mixture, by their shares [b, R] of every example."""
-        ...
+        for outputs, own in zip(given, share.T, strict=True):
+            mixed[part] = self.task.mix(mixed[part], outputs, own.unsqueeze(1))
 
     def settle(self, mixed: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Losses [T] and sums [T, S] of a mixture, for the pool's targets y of T examples."""
-        ...
+        outputs, losses = self.task.settle(mixed, y)
+        return losses, self.task.sums(outputs, y)
 
     def outputs(self, given: Tensor) -> Tensor:
         """Outputs [R, B, Y] by which a model gives this."""
-        ...
+        return given
 
     def settled(self, mixed: Tensor, y: Tensor) -> Tensor:
         """Outputs [T, Y] by which one model would say what a mixture says; y as of `settle`."""
-        ...
+        return self.task.settle(mixed, y)[0]
 
 
-def head_of(task: Task) -> Head:
-    """The head of a task."""
-    return Softmax() if task.softmax else Outputs(task)
-
-
-class Softmax:
-    """The cross entropy of a softmax; classes come first in memory, see `Frame`."""
+class Softmax(Head):
+    """The cross entropy of a softmax, by log-probabilities [Y, R, B]: classes come first in memory,
+    see `Frame`.
+    """
 
     def look(self, frame: Frame, x: Tensor) -> Tensor:
-        """Log-probabilities [Y, R, B]."""
         return frame.log_probabilities(x)
 
     def losses(self, given: Tensor, label: Tensor, out: Tensor | None = None) -> Tensor:
@@ -110,51 +124,6 @@ class Softmax:
 
     def settled(self, mixed: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
         return mixed.T
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """Any task, by its own functions of outputs [R * B, Y].
-
-    Attributes:
-        task: the task.
-    """
-
-    task: Task
-
-    def look(self, frame: Frame, x: Tensor) -> Tensor:
-        """Outputs [R, B, Y]."""
-        return frame.chain.forward(x)
-
-    def losses(self, given: Tensor, label: Tensor, out: Tensor | None = None) -> Tensor:
-        losses = self.task.loss(given.flatten(0, 1), _flat(label)).view(given.shape[:2])
-        return torch.neg(losses, out=out)
-
-    def back(self, frame: Frame, given: Tensor, label: Tensor, share: Tensor) -> None:
-        slope = self.task.slope(given.flatten(0, 1), _flat(label)).view_as(given)
-        torch.mul(slope, share, out=frame.delta)
-        frame.chain.backward(frame.delta)
-
-    def sums(self, given: Tensor, label: Tensor) -> Tensor:
-        return self.task.sums(given.flatten(0, 1), _flat(label)).view(*given.shape[:2], -1)
-
-    def nobody(self, examples: int, outputs: int, like: Tensor) -> Tensor:
-        """[T, Y], in which a model has no share."""
-        return self.task.mix(None, like.new_zeros(examples, outputs), like.new_zeros(1, 1))
-
-    def mix(self, given: Tensor, share: Tensor, mixed: Tensor, part: slice) -> None:
-        for outputs, own in zip(given, share.T, strict=True):
-            mixed[part] = self.task.mix(mixed[part], outputs, own.unsqueeze(1))
-
-    def settle(self, mixed: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        outputs, losses = self.task.settle(mixed, y)
-        return losses, self.task.sums(outputs, y)
-
-    def outputs(self, given: Tensor) -> Tensor:
-        return given
-
-    def settled(self, mixed: Tensor, y: Tensor) -> Tensor:
-        return self.task.settle(mixed, y)[0]
 
 
 def _flat(label: Tensor) -> Tensor:

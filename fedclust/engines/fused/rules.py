@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import torch
@@ -63,17 +63,6 @@ class TrainingRule(Rule, Protocol):
 
     def close(self, parameters: Parameters, rows: int, step: int) -> None:
         """End a local step of the first rows, all of whose gradients have been used."""
-        ...
-
-    def spread(self, weight: Weight, example: Tensor | None, gradient: Tensor) -> None:
-        """Use a gradient that is known by its coefficients, see `fedclust.engines.fused.span`.
-
-        Args:
-            weight: coefficients [R, n, o] of the parameter in units of -lr, and of its momentum.
-            example: [R, B] int64 rows of [.. * n, o] that `gradient` belongs to; None for its first
-                B of each.
-            gradient: [R, B, o] coefficients of these; those of all others are 0.
-        """
         ...
 
 
@@ -161,6 +150,14 @@ class Descent:
             _add_at(weight.value, _through(weight.value, place), gradient * -self.lr)
 
     def spread(self, weight: Weight, example: Tensor | None, gradient: Tensor) -> None:
+        """Use a gradient that is known by its coefficients, see `fedclust.engines.fused.span`.
+
+        Args:
+            weight: coefficients [R, n, o] of the parameter in units of -lr, and of its momentum.
+            example: [R, B] int64 rows of [.. * n, o] that `gradient` belongs to; None for its first
+                B of each.
+            gradient: [R, B, o] coefficients of these; those of all others are 0.
+        """
         if weight.decay:
             weight.value[: len(gradient)].mul_(1 - self.lr * weight.decay)
         _add_at(weight.value, example, gradient)
@@ -170,31 +167,17 @@ class Descent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeavyBall:
-    """Momentum u = momentum * u + g + decay * w - pull * a; w = w - lr * u.
+class HeavyBall(Descent):
+    """Momentum u = momentum * u + g + decay * w - pull * a; w = w - lr * u; see `Descent`.
 
     Attributes:
-        lr: learning rate of the call.
         momentum: coefficient of the old u.
-        proximal, weight_decay, pull, products: as in `Descent`.
     """
 
-    lr: float
     momentum: float
-    proximal: float
-    weight_decay: float
-    pull: float
-    products: Products
-
-    linear: ClassVar[bool] = True
 
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
-        return Weight(
-            value=field.empty(rows, device),
-            decay=self.weight_decay + self.proximal * field.pull + 2 * field.l2,
-            anchor=field.empty(rows, device) if self.pull else None,
-            slot=field.empty(rows, device),
-        )
+        return replace(super().weight(field, rows, device), slot=field.empty(rows, device))
 
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
         """One step, the gradient fused into the momentum's update."""
@@ -203,7 +186,6 @@ class HeavyBall:
         self._move(weight, weight.slot)
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
-        """One step with a gradient at hand."""
         assert weight.slot is not None
         weight.slot.mul_(self.momentum).add_(gradient)
         self._move(weight, weight.slot)
@@ -220,9 +202,6 @@ class HeavyBall:
         if weight.decay:
             slot.add_(value, alpha=-self.lr * weight.decay)
         value.add_(slot)
-
-    def close(self, parameters: Parameters, rows: int, step: int) -> None:
-        """The parameters have moved."""
 
     def _move(self, weight: Weight, slot: Tensor) -> None:
         if weight.decay:

@@ -15,14 +15,14 @@ features and are met several times.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedclust.engines.fused.dense import Clock
-from fedclust.engines.fused.rules import Rule, TrainingRule
+from fedclust.engines.fused.rules import Descent, Rule
 from fedclust.engines.fused.weights import Weight
 
 # of the multiplications, beyond which the smaller products are not worth their overhead
@@ -55,8 +55,7 @@ def pays(
     return (spanned < _GAIN * 2 * met * inputs * outputs) & (count > 0)
 
 
-@dataclass(frozen=True)
-class NoGradient:
+class NoGradient(NamedTuple):
     """What a rule makes of start W_0, anchor A and momentum U_0 when every gradient is 0.
 
     Attributes:
@@ -67,19 +66,12 @@ class NoGradient:
     value: Tensor
     slot: Tensor | None
 
-    @classmethod
-    def of(cls, rule: Rule, like: Weight, steps: int) -> NoGradient:
-        """The coefficients for up to `steps` steps of `rule` on a parameter like `like`."""
-        return cls(
-            *_no_gradient(rule, like.decay, like.anchor is not None, like.slot is not None, steps)
-        )
 
-
-@lru_cache(maxsize=64)
-def _no_gradient(
-    rule: Rule, decay: float, anchored: bool, slotted: bool, steps: int
-) -> tuple[Tensor, Tensor | None]:
-    """`NoGradient`, kept, since most chunks of a run ask for the same."""
+@lru_cache(maxsize=64)  # most chunks of a run ask for the same
+def no_gradient(rule: Rule, decay: float, anchored: bool, slotted: bool, steps: int) -> NoGradient:
+    """The coefficients for up to `steps` steps, of a parameter with or without an anchor and a
+    momentum.
+    """
     start, anchor, momentum = torch.eye(3, dtype=torch.float64).unbind()
     weight = Weight(
         value=start.clone(),
@@ -92,7 +84,7 @@ def _no_gradient(
         rule.whole(weight, torch.zeros_like(start))
         values.append(weight.value.clone())
         slots.append(momentum if weight.slot is None else weight.slot.clone())
-    return torch.stack(values), torch.stack(slots) if slotted else None
+    return NoGradient(torch.stack(values), torch.stack(slots) if slotted else None)
 
 
 class Span:
@@ -115,7 +107,7 @@ class Span:
     def __init__(
         self,
         layer: Weight,
-        rule: TrainingRule,
+        rule: Descent,
         room: Callable[..., Tensor],
         examples: int,
         *,
@@ -130,7 +122,6 @@ class Span:
             slot=None if layer.slot is None else room("span.slot", *shape),
         )
         self.gram = room("span.gram", rows, examples, examples)
-        self._moving = bool(layer.decay) or layer.anchor is not None or layer.slot is not None
         self._origins = {0: layer.value}  # by their column in `NoGradient`
         if layer.anchor is not None and own_anchor:
             self._origins[1] = layer.anchor
@@ -158,9 +149,13 @@ class Span:
         self.coefficients.value.zero_()
         if self.coefficients.slot is not None:
             self.coefficients.slot.zero_()
-        self._no_gradient = NoGradient.of(self.rule, self.layer, steps) if self._moving else None
-        self._factors = [{0: 1.0}] * steps
-        if self._no_gradient is not None:
+        self._no_gradient, self._factors = None, [{0: 1.0}] * steps
+        decay, anchored = self.layer.decay, self.layer.anchor is not None
+        slotted = self.layer.slot is not None
+        if decay or anchored or slotted:
+            self._no_gradient = no_gradient(
+                self.rule, decay, anchored=anchored, slotted=slotted, steps=steps
+            )
             self._factors = [self._by_origin(row) for row in self._no_gradient.value.tolist()]
 
     def project(self, out: Tensor, spare: Tensor, example: Tensor | None, step: int) -> None:

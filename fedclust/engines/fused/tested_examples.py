@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,24 +14,6 @@ from fedclust.engines.fused.scoring import Grouped
 _MOST = 256 << 20  # bytes of converted examples that stay between tests
 # examples of a model: with fewer, models by themselves take longer than the conversion
 _LEAST = 128
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """Whose examples a test looked at, and with which model."""
-
-    label: Tensor
-    index: Tensor
-    count: Tensor
-
-    def equals(self, other: _Asked) -> bool:
-        """Whether another test looks at the same."""
-        pairs = (
-            (self.label, other.label),
-            (self.count, other.count),
-            (self.index, other.index),
-        )
-        return all(a is b or torch.equal(a, b) for a, b in pairs)
 
 
 class TestedExamples:
@@ -48,16 +29,18 @@ class TestedExamples:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._asked: _Asked | None = None
+        self._asked: tuple[Tensor, ...] = ()
         self._grouped: Grouped | None = None
 
     def of(self, label: Tensor, shards: Shards, num_models: int) -> Grouped:
         """The examples of `shards` grouped by the label [C] of their row, of `num_models`."""
         if label.is_cuda:  # the host would have to wait to compare
             return Grouped.of(label, shards, num_models, self._pool)
-        asked = _Asked(label, shards.index, shards.count)
-        if self._asked is None or self._grouped is None or not asked.equals(self._asked):
-            self._asked = replace(asked, label=label.clone())  # a State may change its own
+        asked = label, shards.count, shards.index
+        pairs = zip(asked, self._asked, strict=False)
+        alike = all(a is b or torch.equal(a, b) for a, b in pairs)
+        if self._grouped is None or not alike:
+            self._asked = label.clone(), *asked[1:]  # a State may change its own
             self._grouped = None  # its memory is free before the next takes more
             grouped = Grouped.of(label, shards, num_models, self._pool)
             self._grouped = grouped.converted() if self._pays(grouped) else grouped

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from fedclust.engines.fused import gpu
-from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
+from fedclust.engines.fused.rules import Descent, HeavyBall
 from fedclust.engines.fused.span import Span
 from fedclust.engines.fused.training import Batches
 from fedclust.engines.fused.weights import Weight
 
 
 def train_softmax(
-    layer: Weight, bias: Weight | None, rule: TrainingRule, span: Span | None, batches: Batches
+    layer: Weight, bias: Weight | None, rule: Descent, span: Span | None, batches: Batches
 ) -> Tensor:
     """Means over the steps, and over the first local epoch, of the batch losses, [R, 2] nats per
     example; parameters and momenta are moved.
@@ -24,7 +24,6 @@ def train_softmax(
         span: the layer in the span of the examples, if it is trained there.
         batches: with data: the examples of every row, or their products with `span`.
     """
-    assert isinstance(rule, Descent | HeavyBall)
     data = batches.data
     assert data is not None
     launched = gpu.kernel("softmax", data.device)

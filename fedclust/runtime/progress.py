@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -26,40 +26,38 @@ _ANY_WIDTH = 1000  # of a log
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-class Progress(Protocol):
-    """Told what happens; shows it or not."""
+class Progress:
+    """Told what happens; what shows it derives from this."""
 
     def start(self, folder: Path, first: int, rounds: int) -> None:
         """The job begins, or continues, with round `first` of `rounds`."""
-        ...
 
     def round(self, t: int, values: Mapping[str, float]) -> None:
         """Round t is complete; values are its means over seeds by metric name."""
-        ...
 
     def tell(self, message: str) -> None:
         """What the job computes with, in one line."""
-        ...
 
     def warn(self, message: str) -> None:
         """Something a person should know of this job, in one line."""
-        ...
 
-    def remark(self, message: str, *, of_method: bool) -> None:
+    def remark(self, message: str, *, of_method: bool) -> None:  # noqa: ARG002
         """Something that a reader of the results should know, in one line, which other jobs of the
         command share: those of the same method, or all on the same data.
         """
-        ...
+        self.warn(message)
 
     def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
         """A signal has come: the job ends after round t, in about `left` seconds, None where that
         is not known; the newest checkpoint is of round `saved`, -1 for none.
         """
-        ...
 
     def stop(self) -> None:
         """The job has ended, one way or the other."""
-        ...
+
+
+class Silent(Progress):
+    """Shows nothing."""
 
 
 def _clock(seconds: float) -> str:
@@ -126,39 +124,8 @@ class Once:
     method: str
     is_new: Callable[[str], bool]
 
-    def remark(self, console: Console, message: str, *, of_method: bool) -> None:
-        """Tell a remark; the line names the method where it holds of that alone."""
-        line = f"{self.method}: {message}" if of_method else message
-        if self.is_new(line):
-            _warn(console, line)
 
-
-class Silent:
-    """Shows nothing."""
-
-    def start(self, folder: Path, first: int, rounds: int) -> None:
-        pass
-
-    def round(self, t: int, values: Mapping[str, float]) -> None:
-        pass
-
-    def tell(self, message: str) -> None:
-        pass
-
-    def warn(self, message: str) -> None:
-        pass
-
-    def remark(self, message: str, *, of_method: bool) -> None:  # noqa: ARG002
-        self.warn(message)
-
-    def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
-
-
-class Aside(Silent):
+class Aside(Progress):
     """Shows warnings, and what a signal does, only; for `progress=false`.
 
     Args:
@@ -176,8 +143,10 @@ class Aside(Silent):
     def remark(self, message: str, *, of_method: bool) -> None:
         if self._once is None:
             self.warn(message)
-        else:
-            self._once.remark(self._console, message, of_method=of_method)
+            return
+        line = f"{self._once.method}: {message}" if of_method else message
+        if self._once.is_new(line):
+            _warn(self._console, line)
 
     def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
         with suppress(RuntimeError):  # the signal came in the middle of another line
@@ -197,17 +166,12 @@ class SweepProgress:
     mean_seconds: float | None
 
     def end(self, job_seconds: float, job_left: float) -> str:
-        """When all jobs will be done, in words.
-
-        Args:
-            job_seconds: what this job will have taken.
-            job_left: what it still takes.
-        """
+        """When all jobs will be done, in words: this one takes `job_seconds`, `job_left` still."""
         mean = job_seconds if self.mean_seconds is None else self.mean_seconds
         return f"all done in about {rough(job_left + self.left * mean)}"
 
 
-class Shown:
+class Shown(Aside):
     """One live line on a terminal; elsewhere plain lines: about twenty in all, and one a minute
     while a round takes longer.
 
@@ -230,8 +194,8 @@ class Shown:
         live: bool = True,
         once: Once | None = None,
     ) -> None:
-        self._once = once
-        self._title, self._console, self._sweep, self._name = title, console, sweep, name
+        super().__init__(title, console, once)
+        self._sweep, self._name = sweep, name
         self._is_live = live and console.is_terminal
         self._first = self._rounds = self._done = 0
         self._values: Sequence[str] = ()  # of the last evaluated round
@@ -272,12 +236,6 @@ class Shown:
 
     def warn(self, message: str) -> None:
         _warn(self._console, f"{self._name and self._name + ': '}{message}")
-
-    def remark(self, message: str, *, of_method: bool) -> None:
-        if self._once is None:
-            self.warn(message)
-        else:
-            self._once.remark(self._console, message, of_method=of_method)
 
     def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
         with suppress(RuntimeError):  # the signal came in the middle of another line

@@ -176,29 +176,22 @@ class LoopEngine(Computing[Runnable]):
     @torch.no_grad()
     def loss(self, call: LossCall) -> Tensor:
         """Mean loss of every model on every row [C, K], or of each example [C, n, K]; nats."""
-        models, shards = call.models, call.shards
-        if call.per_example:
-            return self._example_losses(models, shards)
-        out = torch.zeros(len(shards), len(models), device=models.device)
+        models, shards, loss = call.models, call.shards, self.pool.task.loss
+        shape = shards.index.shape if call.per_example else shards.count.shape
+        out = torch.zeros(*shape, len(models), device=models.device)
         meter.begin(meter.doing, len(models), "models")
         for k in range(len(models)):
             model = self._load(models[k])
             for row in range(len(shards)):
+                first = 0
                 for x, y in self._blocks(shards, row):
-                    out[row, k] += self.pool.task.loss(model(x), y, "sum")
+                    if call.per_example:
+                        out[row, first : first + len(y), k] = loss(model(x), y)
+                        first += len(y)
+                    else:
+                        out[row, k] += loss(model(x), y, "sum")
             meter.add(1)
-        return out / shards.count.clamp(min=1).unsqueeze(1)
-
-    def _example_losses(self, models: Tensor, shards: Shards) -> Tensor:
-        """Loss of every model on every example, [C, n, K] nats, 0 past the count."""
-        out = torch.zeros(*shards.index.shape, len(models), device=models.device)
-        for k in range(len(models)):
-            model = self._load(models[k])
-            for row in range(len(shards)):
-                values = [self.pool.task.loss(model(x), y) for x, y in self._blocks(shards, row)]
-                if values:
-                    out[row, : int(shards.count[row]), k] = torch.cat(values)
-        return out
+        return out if call.per_example else out / shards.count.clamp(min=1).unsqueeze(1)
 
     def grad(self, call: GradCall) -> Tensor:
         """Full-batch gradient of the mean loss of models[label[i]] on row i, [C, P]."""

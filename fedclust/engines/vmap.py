@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar
@@ -68,8 +68,8 @@ class VmapEngine(Computing[Runnable]):
         loss, first_loss = params.new_zeros(2, len(shards))
         each = params.new_full((len(shards), call.most_steps), torch.nan)
 
-        def work(rows: Tensor) -> None:
-            part = call.take(rows, _longest(call.shards, rows))
+        def train_chunk(rows: Tensor) -> None:
+            part = call.take(rows, _longest(shards, rows))
             flat = call.models[part.label]
             fresh = flat.new_zeros(len(flat), width)
             slots = fresh if call.slots is None else call.slots[part.label]
@@ -82,7 +82,7 @@ class VmapEngine(Computing[Runnable]):
         # by steps first, so that the rows still running are always the first ones of a chunk
         longest = shards.index.shape[1]
         batch = longest if solver.batch_size is None else min(solver.batch_size, longest)
-        each_chunk(steps * (longest + 1) + shards.count, self._rows(batch), work)
+        each_chunk(steps * (longest + 1) + shards.count, self._rows(batch), train_chunk)
         return LocalResult(
             params=params,
             slots=kept,
@@ -175,69 +175,44 @@ class VmapEngine(Computing[Runnable]):
     @torch.no_grad()
     def loss(self, call: LossCall) -> Tensor:
         """Mean loss of every model on every row [C, K], or of each example [C, n, K]; nats."""
-        models, shards = call.models, call.shards
-        if call.per_example:
-            return self._example_losses(models, shards)
-        out = torch.zeros(len(shards), len(models), dtype=torch.float64, device=models.device)
+        models, shards, each = call.models, call.shards, call.per_example
+        shape = (*shards.index.shape, len(models)) if each else (len(shards), len(models))
+        out = models.new_zeros(shape, dtype=torch.float32 if each else torch.float64)
         many = _over_rows(self._losses, in_dims=(0, None, None))  # every model on the same examples
-        width = max(1, min(shards.index.shape[1], _EXAMPLES))
-        at_once = self._rows(min(_EXAMPLES, shards.index.numel()))
+        width, at_once = _width(shards, _EXAMPLES), self._rows(min(_EXAMPLES, shards.index.numel()))
 
-        def work(rows: Tensor) -> None:
-            part = _cut(shards, rows)
-            sums = torch.zeros(len(rows), len(models), dtype=torch.float64, device=models.device)
-            for index, real in _blocks(part, width):
-                x, y = self.pool.inputs(index).flatten(0, 1), self.pool.y[index].flatten(0, 1)
+        def look(rows: Tensor) -> None:
+            out[rows] = 0
+            for columns, x, y, real in self._blocks(shards, rows, width):
                 for first in range(0, len(models), at_once):
-                    group = unflatten(models[first : first + at_once], self.layout)
-                    values = many(group, x, y)  # [k, R * b]
+                    some = slice(first, first + at_once)
+                    group = unflatten(models[some], self.layout)
+                    values = many(group, x.flatten(0, 1), y.flatten(0, 1))  # [k, R * b]
                     values = values.view(-1, *real.shape).masked_fill(~real, 0)
-                    sums[:, first : first + at_once] += values.sum(2, dtype=torch.float64).T
-            out[rows] = sums
+                    if each:
+                        out[rows, columns, some] = values.permute(1, 2, 0)
+                    else:
+                        out[rows, some] += values.sum(2, dtype=torch.float64).T
 
-        each_chunk(shards.count, _EXAMPLES // width, work)
-        return (out / shards.count.clamp(min=1).unsqueeze(1)).to(models.dtype)
-
-    def _example_losses(self, models: Tensor, shards: Shards) -> Tensor:
-        """Loss of every model on every example, [C, n, K] nats, 0 past the count."""
-        out = torch.zeros(*shards.index.shape, len(models), device=models.device)
-        many = _over_rows(self._losses, in_dims=(0, None, None))
-        width = max(1, min(shards.index.shape[1], _EXAMPLES))
-        at_once = self._rows(min(_EXAMPLES, shards.index.numel()))
-
-        def work(rows: Tensor) -> None:
-            begin = 0
-            for index, real in _blocks(_cut(shards, rows), width):
-                x, y = self.pool.inputs(index).flatten(0, 1), self.pool.y[index].flatten(0, 1)
-                for first in range(0, len(models), at_once):
-                    group = unflatten(models[first : first + at_once], self.layout)
-                    values = many(group, x, y)  # [k, R * b]
-                    values = values.view(-1, *real.shape).masked_fill(~real, 0).permute(1, 2, 0)
-                    k, b = slice(first, first + at_once), slice(begin, begin + real.shape[1])
-                    out[rows, b, k] = values
-                begin += real.shape[1]
-
-        each_chunk(shards.count, _EXAMPLES // width, work)
-        return out
+        each_chunk(shards.count, _EXAMPLES // width, look)
+        return out if each else (out / shards.count.clamp(min=1).unsqueeze(1)).to(models.dtype)
 
     @torch.no_grad()
     def grad(self, call: GradCall) -> Tensor:
         """Full-batch gradient of the mean loss of models[label[i]] on row i, [C, P]."""
         models, label, shards = call.models, call.label, call.shards
         out = torch.zeros(len(shards), self.layout.num_params, device=models.device)
-        derive = _over_rows(grad(self._masked_sum))
-        width = max(1, min(shards.index.shape[1], _WIDTH))
+        derive, width = _over_rows(grad(self._masked_sum)), _width(shards, _WIDTH)
 
-        def work(rows: Tensor) -> None:
-            part = _cut(shards, rows)
+        def look(rows: Tensor) -> None:
             params, held = self._parted(models[label[rows]])
-            sums = torch.zeros(len(rows), self.layout.num_params, device=models.device)
-            for index, real in _blocks(part, width):
-                grads = derive(params, self.pool.inputs(index), self.pool.y[index], real, held)
+            sums = torch.zeros_like(out[rows])
+            for _, x, y, real in self._blocks(shards, rows, width):
+                grads = derive(params, x, y, real, held)
                 self.layout.of_trained(sums).add_(flatten(grads, self.layout, batch_dims=1))
-            out[rows] = sums / part.count.clamp(min=1).unsqueeze(1)
+            out[rows] = sums / shards.count[rows].clamp(min=1).unsqueeze(1)
 
-        each_chunk(shards.count, self._rows(width), work)
+        each_chunk(shards.count, self._rows(width), look)
         return out
 
     @torch.no_grad()
@@ -246,22 +221,22 @@ class VmapEngine(Computing[Runnable]):
         models, shards = call.models, call.shards
         loss_sum = torch.zeros(len(shards), dtype=torch.float64, device=models.device)
         total = loss_sum.new_zeros(len(shards), self.pool.num_sums)
-        each, width = _over_rows(self._tested), max(1, min(shards.index.shape[1], _WIDTH))
+        each, width = _over_rows(self._tested), _width(shards, _WIDTH)
 
-        def work(rows: Tensor) -> None:
-            part = _cut(shards, rows)
-            for index, real in _blocks(part, width):
-                x, y = self.pool.inputs(index), self.pool.y[index]
+        def look(rows: Tensor) -> None:
+            loss_sum[rows] = total[rows] = 0
+            for _, x, y, real in self._blocks(shards, rows, width):
                 if call.weight is None:
-                    params = unflatten(models[call.label[rows]], self.layout)
-                    values, sums = each(params, x, y)
+                    values, sums = each(unflatten(models[call.label[rows]], self.layout), x, y)
                 else:
-                    values, sums = self._mixed(models, call.weight[rows], x, y)
+                    outputs, values = self._mixture(models, call.weight[rows], x, y)
+                    sums = self.pool.task.sums(outputs, y.flatten(0, 1))
+                values, sums = values.reshape(real.shape), sums.reshape(*real.shape, -1)
                 loss_sum[rows] += values.masked_fill(~real, 0).sum(1, dtype=torch.float64)
                 sums = sums.masked_fill(~real.unsqueeze(2), 0)
                 total[rows] += sums.sum(1, dtype=torch.float64)
 
-        each_chunk(shards.count, self._rows(width), work)
+        each_chunk(shards.count, self._rows(width), look)
         return TestResult(loss_sum=loss_sum, sums=total)
 
     @torch.no_grad()
@@ -269,31 +244,21 @@ class VmapEngine(Computing[Runnable]):
         """Outputs of models[label[i]], or of a mixture, for the examples of row i, [C, n, Y]."""
         models, shards = call.models, call.shards
         out = models.new_zeros(*shards.index.shape, self.pool.width)
-        each = _over_rows(partial(functional_call, self.model))
-        width = max(1, min(shards.index.shape[1], _WIDTH))
+        each, width = _over_rows(partial(functional_call, self.model)), _width(shards, _WIDTH)
 
-        def work(rows: Tensor) -> None:
-            begin = 0
-            for index, real in _blocks(_cut(shards, rows), width):
-                x, y = self.pool.inputs(index), self.pool.y[index]
+        def look(rows: Tensor) -> None:
+            for columns, x, y, real in self._blocks(shards, rows, width):
                 if call.weight is None:
                     outputs = each(unflatten(models[call.label[rows]], self.layout), x)
                 else:
                     outputs, _ = self._mixture(models, call.weight[rows], x, y)
                 outputs = outputs.view(*real.shape, -1).masked_fill(~real.unsqueeze(2), 0)
-                out[rows, begin : begin + real.shape[1]] = outputs.to(out.dtype)
-                begin += real.shape[1]
+                out[rows, columns] = outputs.to(out.dtype)
 
-        each_chunk(shards.count, self._rows(width), work)
+        each_chunk(shards.count, self._rows(width), look)
         return out
 
     answers: ClassVar = {**by_rows(train, loss, grad, test), PredictCall: predict}
-
-    def _mixed(self, models: Tensor, weight: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Losses [R, b] and what a test adds up [R, b, S], of mixtures; as `_mixture`."""
-        outputs, losses = self._mixture(models, weight, x, y)
-        sums = self.pool.task.sums(outputs, y.flatten(0, 1))
-        return losses.view(y.shape[:2]), sums.view(*y.shape[:2], -1)
 
     def _mixture(
         self, models: Tensor, weight: Tensor, x: Tensor, y: Tensor
@@ -358,6 +323,21 @@ class VmapEngine(Computing[Runnable]):
         values = self._losses({**params, **held}, x, y)
         return torch.where(real, values, 0).sum()
 
+    def _blocks(
+        self, shards: Shards, rows: Tensor, width: int
+    ) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+        """The examples of some rows, at most `width` columns at a time: which columns, inputs
+        [R, b, *shape], targets [R, b] or [R, b, T], and which of them are real, [R, b].
+        """
+        longest, device = _longest(shards, rows), shards.count.device
+        part = shards.take(rows, longest)
+        for first in range(0, longest, width):
+            columns = slice(first, min(first + width, longest))
+            index = part.index[:, columns]
+            position = torch.arange(columns.start, columns.stop, device=device)
+            real = position < part.count.unsqueeze(1)
+            yield columns, self.pool.inputs(index), self.pool.y[index], real
+
     def _rows(self, batch: int) -> int:
         """Rows computed at once with `batch` examples each."""
         if self.max_rows is not None:
@@ -390,20 +370,11 @@ def _over_rows(function: Callable[..., Any], in_dims: Any = 0) -> Callable[..., 
     return of_rows
 
 
-def _cut(shards: Shards, rows: Tensor) -> Shards:
-    """The data of some rows, cut to the longest of them."""
-    return shards.take(rows, _longest(shards, rows))
-
-
 def _longest(shards: Shards, rows: Tensor) -> int:
     """Examples of the largest of some rows."""
     return int(shards.count[rows].max()) if len(rows) else 0
 
 
-def _blocks(shards: Shards, width: int) -> list[tuple[Tensor, Tensor]]:
-    """Index [R, b] and which examples are real [R, b], at most `width` columns at a time."""
-    longest = shards.index.shape[1]
-    if longest == 0:
-        return []
-    real = torch.arange(longest, device=shards.count.device) < shards.count.unsqueeze(1)
-    return list(zip(torch.split(shards.index, width, 1), torch.split(real, width, 1), strict=True))
+def _width(shards: Shards, most: int) -> int:
+    """Examples of a row that are looked at together, at most `most`."""
+    return max(1, min(shards.index.shape[1], most))

@@ -122,7 +122,7 @@ def test_a_seed_that_continues_asks_when_it_would_have_asked_anyway(asked: list[
     saved = {name: value.clone() for name, value in fields_of(whole.state).items()}
     again = Simulation(0, algorithm, Lockstep(engine), Static().rounds(fed, 0))
     again.resume(2, saved, {})
-    again.serve_again()
+    again.recall_losses()
     asked.clear()
     expected, found = (
         whole.step(evaluated=True),

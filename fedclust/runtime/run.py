@@ -18,7 +18,7 @@ from fedclust.config.schema import RunConfig
 from fedclust.core.federation import digest, summary, write_table
 from fedclust.core.traits import traits_of
 from fedclust.core.trivial import loss_of_all, predicted
-from fedclust.core.types import Federation, Round
+from fedclust.core.types import Federation, Round, Served
 from fedclust.engines import simulated
 from fedclust.engines.lockstep import Lockstep
 from fedclust.engines.sums import rows_at_once
@@ -43,14 +43,8 @@ from fedclust.runtime.other_ranks import NoRecorder
 from fedclust.runtime.progress import Progress
 from fedclust.runtime.recorder import Recorder
 from fedclust.runtime.signals import Signals
-from fedclust.runtime.simulation import (
-    Given,
-    Simulation,
-    check_state,
-    fields_of,
-    models_per_client,
-)
-from fedclust.runtime.trained import inputs_of, write_inputs
+from fedclust.runtime.simulation import Simulation, check_state, fields_of, models_per_client
+from fedclust.runtime.trained import inputs_of, saved_served, write_inputs
 from fedclust.trackers import About
 
 
@@ -133,7 +127,7 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
             progress.warn(full)
         last = job.rounds - 1
         if 0 < first < job.rounds and job.is_evaluated(first - 1):
-            seeds.serve_again()
+            seeds.recall_losses()
         signals.answer = partial(seeds.finishing, progress, first)
         for t in range(first, job.rounds):
             with short_of_memory(f"round {t + 1} of {job.rounds} was computed"):
@@ -279,11 +273,7 @@ def remarks_of_method(job: Job) -> list[str]:
 
 
 def check_memory(job: Job, config: Mapping[str, Any], num_clients: int) -> None:
-    """Refuse a job that cannot fit, before its first round: see `needs`.
-
-    Raises:
-        MemoryShort: naming what needs how much.
-    """
+    """Refuse a job that cannot fit, before its first round: see `needs` and `check_fits`."""
     pool = next(iter(job.federations.values())).pool
     check_fits(needs(job, config, num_clients), job.device, pool.x.nbytes + pool.y.nbytes)
 
@@ -367,7 +357,7 @@ class _Seeds:
         # by seed, of its test loss; infinite when a person has been told
         self._bound: dict[int, float] = {}
         self._short = False  # whether a person has been told of an aggregation that was
-        self._given: dict[int, Given] = {}  # at the end
+        self._served: dict[int, Served] = {}  # at the end
         self._saved_at, self._saving = time.monotonic(), 0.0  # [s] the latter for one checkpoint
         self._rounds, self._began, self._ended = 0, self._saved_at, self._saved_at
         self.saved = -1  # the round of the newest checkpoint
@@ -395,9 +385,9 @@ class _Seeds:
         self.saved, self.has_begun = t, True
         return t + 1
 
-    def serve_again(self) -> None:
-        """What the last round before this process served, see `Simulation.serve_again`."""
-        turns = self._lockstep.map({s: sim.serve_again for s, sim in self._alive.items()})
+    def recall_losses(self) -> None:
+        """See `Simulation.recall_losses`."""
+        turns = self._lockstep.map({s: sim.recall_losses for s, sim in self._alive.items()})
         for turn in turns.values():
             if turn.outcome is not None:
                 raise turn.outcome
@@ -459,9 +449,11 @@ class _Seeds:
                 self._tell_of_bound(outcome.rnd, values.get("test_loss", 0.0), progress)
             if outcome.validation is not None:
                 recorder.validate(outcome.rnd, outcome.validation, outcome.said_held_out)
-            if outcome.given is not None and t == self._job.rounds - 1:
-                self._given[seed] = outcome.given
-            if outcome.said is not None and self._job.predictions and t == self._job.rounds - 1:
+            if t < self._job.rounds - 1:
+                continue
+            if outcome.served is not None:
+                self._served[seed] = outcome.served
+            if outcome.said is not None and self._job.predictions:
                 recorder.keep(outcome.rnd, outcome.said)
         if not self._alive:
             last = next(reversed(self._failed.values()))
@@ -491,37 +483,25 @@ class _Seeds:
     def save(self, t: int, recorder: Recorder) -> None:
         """Make round t the newest checkpoint."""
         begun = time.monotonic()
-        position = recorder.commit()
-        remembered = recorder.state()
-        contents: dict[int, dict[str, Any]] = {
-            seed: {
-                "state": fields_of(sim.state),
-                "private": dict(sim.private),
-                "recorder": remembered.get(seed, {}),
-                "failed": None,
-            }
-            for seed, sim in self._alive.items()
-        }
-        for seed, given in self._given.items():
-            contents[seed]["served"] = given.saved()
-        for seed, error in self._failed.items():
+        position, remembered = recorder.commit(), recorder.state()
+        contents: dict[int, dict[str, Any]] = {}
+        for seed in (*self._alive, *self._failed):
+            sim = self._alive.get(seed)
             contents[seed] = {
-                "state": {},
-                "private": {},
+                "state": {} if sim is None else fields_of(sim.state),
+                "private": {} if sim is None else dict(sim.private),
                 "recorder": remembered.get(seed, {}),
-                "failed": error,
+                "failed": self._failed.get(seed),
             }
+            if seed in self._served:
+                contents[seed]["served"] = saved_served(self._served[seed])
         self._folder.save(t, contents, position)
         self._saved_at, self.saved = time.monotonic(), t
         self._saving = self._saved_at - begun
         self.status("running", t)
 
     def interrupt(self, t: int, signum: int) -> None:
-        """End here; round t has been saved.
-
-        Raises:
-            Interrupted: always.
-        """
+        """Raise Interrupted; round t has been saved."""
         self.status("interrupted", t)
         raise Interrupted(signum)
 
@@ -532,12 +512,6 @@ class _Seeds:
     def standing(self, state: str, t: int) -> dict[str, Any]:
         """Where the job stands after round t."""
         seeds = {str(s): self._failed.get(s, "ok") for s in sorted([*self._alive, *self._failed])}
+        told = {"state": state, "rounds_done": t + 1, "rounds": self._job.rounds, "seeds": seeds}
         remarks = [*remarks_of_setting(self._job), *remarks_of_method(self._job)]
-        told = {"remarks": remarks} if remarks else {}
-        return {
-            "state": state,
-            "rounds_done": t + 1,
-            "rounds": self._job.rounds,
-            "seeds": seeds,
-            **told,
-        }
+        return {**told, "remarks": remarks} if remarks else told

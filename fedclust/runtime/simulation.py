@@ -49,7 +49,7 @@ class SeedRound:
         said_held_out: likewise of validation examples.
         untrained: the test results of what is served before it trains, on the data of the round;
             None unless the round is a change, and tested.
-        given: what every client has at its end; None where the round is not evaluated.
+        served: what every client has at its end; None where the round is not evaluated.
     """
 
     rnd: Round
@@ -59,31 +59,7 @@ class SeedRound:
     untrained: Evaluation | None
     said: Predictions | None = None
     said_held_out: Predictions | None = None
-    given: Given | None = None
-
-
-@dataclass(frozen=True)
-class Given:
-    """What every client is served; see `fedclust.runtime.trained`."""
-
-    served: Served
-
-    def saved(self) -> dict[str, Any]:
-        """As a checkpoint holds it. Numbers that all models have are kept once, such as the body
-        below everybody's own head.
-        """
-        models = self.served.models
-        kept: dict[str, Any] = {"label": self.served.label, "weight": self.served.weight}
-        alike = torch.ones_like(models[0], dtype=torch.bool)
-        for row in models[1:]:  # one by one, since all can be gigabytes
-            alike &= row == models[0]
-        if len(models) > 1 and 2 * int(alike.sum()) > len(alike):
-            kept |= {"shared": models[0], "columns": ~alike, "models": models[:, ~alike]}
-        else:  # often a field of the State, which the file then holds once
-            kept["models"] = models
-        if (own := self.served.own) is not None:
-            kept["own"] = {name: getattr(own, name) for name in ("columns", "values", "known")}
-        return kept
+    served: Served | None = None
 
 
 @dataclass
@@ -129,11 +105,12 @@ class Simulation:
             self.private = Counter(private)
         self.state = restored(self.algorithm.State, state)
 
-    def serve_again(self) -> None:
-        """Serve as the round before did, for the losses that the next one then need not ask for.
+    def recall_losses(self) -> None:
+        """Compute again the losses that the round before this process asked for last, by serving:
+        checkpoints do not hold them, and the next round does not ask for them.
 
-        Seeds that ask at other times than in a run without interruption are computed in another
-        company, and so with other rounding.
+        If it did, the calls of seeds would meet others than in a run without interruption, and be
+        rounded otherwise.
         """
         assert self._before is not None
         rnd, _ = _without_validation(self._before)
@@ -194,8 +171,7 @@ class Simulation:
             there = clients.at(replace(rnd, fed=replace(rnd.fed, test=held_out)))
             validation = there.evaluate(served)
             said_held_out = there.predict(served) if predicted else None
-        given = Given(served)
-        return SeedRound(rnd, costs, result, validation, untrained, said, said_held_out, given)
+        return SeedRound(rnd, costs, result, validation, untrained, said, said_held_out, served)
 
     def _served(self, clients: Clients, rnd: Round) -> Served:
         """What the algorithm serves.

@@ -2,8 +2,7 @@
 examples.
 
 `inputs/seed=S.json` says how inputs were made (`fedclust.datasets.raw`), and what of the network
-the data decide; the last checkpoint has what every client is served, as `Given.saved` of
-`fedclust.runtime.simulation` wrote it.
+the data decide; the last checkpoint has what every client is served, as `saved_served` wrote it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 from fedclust.config.objects import Objects
 from fedclust.core.task import Task
-from fedclust.core.types import Federation, Pool
+from fedclust.core.types import Federation, Pool, Served
 from fedclust.datasets.checks import read
 from fedclust.datasets.csv import csv_table
 from fedclust.datasets.raw import prepared
@@ -65,6 +64,24 @@ def write_inputs(file: Path, fed: Federation, names: Layout) -> None:
     }
     content = {**fed.raw, "outputs": outputs, "network": network}
     file.write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+def saved_served(served: Served) -> dict[str, Any]:
+    """What every client is served, as a checkpoint holds it. Numbers that all models have are kept
+    once, such as the body below everybody's own head.
+    """
+    models = served.models
+    kept: dict[str, Any] = {"label": served.label, "weight": served.weight}
+    alike = torch.ones_like(models[0], dtype=torch.bool)
+    for row in models[1:]:  # one by one, since all can be gigabytes
+        alike &= row == models[0]
+    if len(models) > 1 and 2 * int(alike.sum()) > len(alike):
+        kept |= {"shared": models[0], "columns": ~alike, "models": models[:, ~alike]}
+    else:  # often a field of the State, which the file then holds once
+        kept["models"] = models
+    if (own := served.own) is not None:
+        kept["own"] = {name: getattr(own, name) for name in ("columns", "values", "known")}
+    return kept
 
 
 @dataclass(frozen=True)

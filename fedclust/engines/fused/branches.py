@@ -24,109 +24,30 @@ _READING = (
 )
 
 
-@dataclass
-class Branch:
-    """What the steps of two branches hand each other.
-
-    Attributes:
-        x: what waits: the input of the second branch, then the output of the first.
-        delta: the gradient that waits, of the output of the first, then of their common input.
-    """
-
-    x: Tensor | None = None
-    delta: Tensor | None = None
-
-
 def kept(x: Tensor, following: nn.Module) -> Tensor:
     """x in memory that the layer that follows leaves as it is."""
     return x if isinstance(following, _READING) else x.clone()
 
 
-class ForkStep:
-    """Here two branches begin.
-
-    Args:
-        branch: that of all steps of the two.
-        following: the first layer of the first.
-    """
-
-    def __init__(self, branch: Branch, following: nn.Module) -> None:
-        self.branch, self.following = branch, following
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.branch.x = x
-        return kept(x, self.following)
-
-    def backward(self, delta: Tensor) -> Tensor:
-        assert self.branch.delta is not None
-        return delta.add_(self.branch.delta)
-
-
-class SwapStep:
-    """Here the second branch begins; arguments as of `ForkStep`."""
-
-    def __init__(self, branch: Branch, following: nn.Module) -> None:
-        self.branch, self.following = branch, following
-
-    def forward(self, x: Tensor) -> Tensor:
-        assert self.branch.x is not None
-        x, self.branch.x = self.branch.x, x
-        return kept(x, self.following)
-
-    def backward(self, delta: Tensor) -> Tensor:
-        assert self.branch.delta is not None
-        delta, self.branch.delta = self.branch.delta, delta
-        return delta
-
-
-class AddStep:
-    """Here both end.
-
-    Args:
-        branch: see `ForkStep`.
-        out: room for the sum.
-        spare: room for a copy of its gradient.
-    """
-
-    def __init__(self, branch: Branch, out: Tensor, spare: Tensor) -> None:
-        self.branch, self.out, self.spare = branch, out, spare
-
-    def forward(self, x: Tensor) -> Tensor:
-        assert self.branch.x is not None
-        return torch.add(x, self.branch.x, out=self.out)
-
-    def backward(self, delta: Tensor) -> Tensor:
-        self.branch.delta = self.spare.copy_(delta)
-        return delta
-
-
 @dataclass
 class Parts:
-    """What the steps of several parts hand each other.
+    """What the steps of several parts hand each other, which have one input.
 
     Attributes:
-        need: whether the gradient of their input is wanted.
-        x: their input.
+        need: whether the gradient of the input is wanted.
+        summed: whether outputs are added up, of two parts; else they are put one behind the other.
+        x: the input.
         outs: what the parts so far gave.
-        delta: the gradient of what all of them give.
-        back: the sum of the gradients of their input, of the later parts.
-        starts: where the output of each begins along the first dimension of an example.
+        waiting: the gradients of what these gave.
+        back: the sum of the gradients of the input, of the later parts.
     """
 
     need: bool
+    summed: bool
     x: Tensor | None = None
     outs: list[Tensor] = field(default_factory=list)
-    delta: Tensor | None = None
+    waiting: list[Tensor] = field(default_factory=list)
     back: Tensor | None = None
-    starts: list[int] = field(default_factory=list)
-
-    def take(self) -> Tensor:
-        """The gradient of the last part that has not had it."""
-        assert self.delta is not None
-        start = self.starts.pop()
-        part = self.delta[:, :, start:]
-        self.delta = self.delta[:, :, :start]
-        return part
 
 
 class SplitStep:
@@ -146,7 +67,9 @@ class SplitStep:
 
     def backward(self, delta: Tensor) -> Tensor:
         back, self.parts.back = self.parts.back, None
-        return delta if back is None else back.add_(delta)
+        if back is None:
+            return delta
+        return delta.add_(back) if self.parts.summed else back.add_(delta)
 
 
 class NextStep:
@@ -161,11 +84,38 @@ class NextStep:
         return kept(self.parts.x, self.following)
 
     def backward(self, delta: Tensor) -> Tensor:
-        if self.parts.need:
+        if self.parts.need and self.parts.back is not None:
+            self.parts.back.add_(delta)
+        elif self.parts.need:
             # memory of its own: parts of one gradient may come back as they are
-            back = self.parts.back
-            self.parts.back = delta.clone() if back is None else back.add_(delta)
-        return self.parts.take()
+            self.parts.back = delta if self.parts.summed else delta.clone()
+        return self.parts.waiting.pop()
+
+
+class AddStep:
+    """Here two parts end: their outputs are added up. The second one may have no layer.
+
+    Args:
+        parts: see `SplitStep`.
+        out: room for the sum.
+        spare: room for a copy of its gradient.
+    """
+
+    def __init__(self, parts: Parts, out: Tensor, spare: Tensor) -> None:
+        self.parts, self.out, self.spare = parts, out, spare
+
+    def forward(self, x: Tensor) -> Tensor:
+        other = self.parts.outs[0] if self.parts.outs else self.parts.x
+        assert other is not None
+        return torch.add(x, other, out=self.out)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        copy = self.spare.copy_(delta)
+        if self.parts.outs:
+            self.parts.waiting = [copy]
+        else:
+            self.parts.back = copy
+        return delta
 
 
 class JoinStep:
@@ -179,12 +129,9 @@ class JoinStep:
         self.parts = parts
 
     def forward(self, x: Tensor) -> Tensor:
-        outs = [*self.parts.outs, x]
-        self.starts = [0]
-        for out in outs[:-1]:
-            self.starts.append(self.starts[-1] + out.shape[2])
-        return torch.cat(outs, 2)
+        return torch.cat([*self.parts.outs, x], 2)
 
     def backward(self, delta: Tensor) -> Tensor:
-        self.parts.delta, self.parts.starts = delta, list(self.starts)
-        return self.parts.take()
+        sizes = [out.shape[2] for out in self.parts.outs]
+        *self.parts.waiting, last = torch.split(delta, [*sizes, delta.shape[2] - sum(sizes)], 2)
+        return last

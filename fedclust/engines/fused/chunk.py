@@ -13,7 +13,7 @@ from fedclust.core.calls import TrainCall
 from fedclust.core.pool import Pool
 from fedclust.engines.fused import gpu
 from fedclust.engines.fused.heads import head_of
-from fedclust.engines.fused.layers import StackedModels
+from fedclust.engines.fused.layers import Layers, StackedModels
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.plan import Compiled, Path
 from fedclust.engines.fused.rules import Descent, TrainingRule
@@ -132,7 +132,7 @@ class Chunk:
         kind = (call.shards.index.shape[1], own) if task.path is Path.SPAN else None
         if kind != (None if self.span is None else self.span.kind):
             self.span = None if kind is None else self._spanned(*kind)
-            self._layers = self.models.layers_with(self.span)
+            self._layers = Layers(self.models, self.span)
 
     def begin(self, task: ChunkTask) -> Batches:
         """The batches of all steps, and the examples they are taken from."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +16,10 @@ from fedclust.engines.fused.branches import (
     OVERWRITING,
     PARTING,
     AddStep,
-    Branch,
-    ForkStep,
     JoinStep,
     NextStep,
     Parts,
     SplitStep,
-    SwapStep,
 )
 from fedclust.engines.fused.dense import (
     Chain,
@@ -53,7 +50,7 @@ from fedclust.engines.fused.spatial import (
     StackedConvStep,
 )
 from fedclust.engines.fused.weights import Parameters, Weight
-from fedclust.models.sequence import ACTIVATIONS, INPUTS, Add, Join, Shaped, Split, Swap, Turn
+from fedclust.models.sequence import ACTIVATIONS, INPUTS, Add, Fork, Join, Shaped, Split, Turn
 
 _SIMPLE: dict[type[nn.Module], Callable[[Any], DenseStep]] = {
     nn.MaxPool2d: PoolStep,
@@ -126,32 +123,16 @@ class Layers:
     """The layers of R models, for every batch size met.
 
     Args:
-        network: the architecture.
-        parameters: of the R models.
-        buffers: memory for what layers give.
-        rule: what becomes of gradients; None for models that only look forward.
-        products: computes products.
-        key: [R] int64 randomness of the rows.
-        clock: where the training is.
+        models: what they compute with.
         span: the first layer, where it is trained in the span of the examples.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        parameters: Parameters,
-        buffers: Buffers,
-        rule: Rule | None,
-        products: Products,
-        key: Tensor,
-        clock: Clock,
-        span: Span | None = None,
-    ) -> None:
-        self.network, self.parameters, self.rule = network, parameters, rule
-        self.key, self.clock, self.span = key, clock, span
-        self._buffers, self._products = buffers, products
-        self._convolving = convolving(network, key.device)
-        self._moves = [parameters.moves(at) for at in range(len(network.layers))]
+    def __init__(self, models: StackedModels, span: Span | None = None) -> None:
+        self.network, self.parameters, self.rule = models.network, models.parameters, models.rule
+        self.key, self.clock, self.span = models.key, models.clock, span
+        self._buffers, self._products = models.buffers, models.products
+        self._convolving = convolving(self.network, self.key.device)
+        self._moves = [self.parameters.moves(at) for at in range(len(self.network.layers))]
         self._frames: dict[tuple[int, int], Frame] = {}
 
     def frame(self, rows: int, batch: int) -> Frame:
@@ -172,41 +153,41 @@ class Layers:
         return self._frames[rows, batch]
 
     def _build(self, rows: int, batch: int) -> Chain:
-        split, total = self.network.first_flat, len(self.network.layers)
+        split, total, every = (
+            self.network.first_flat,
+            len(self.network.layers),
+            _Some(0, rows, batch),
+        )
         if self.span is not None:
             first = self.network.first_dense
             assert first is not None
-            return self._part(range(first, total), 0, rows, batch)
+            return self._part(range(first, total), every)
         if not split or self._convolving != "row by row":
-            return self._part(range(total), 0, rows, batch)
-        images = RowByRowStep([self._part(range(split), i, i + 1, batch) for i in range(rows)])
-        rest = self._part(range(split, total), 0, rows, batch)
-        return Chain([images, *rest.steps], 0 if any(self._moves[:split]) else rest.first + 1)
+            return self._part(range(total), every)
+        each = [self._part(range(split), _Some(i, i + 1, batch)) for i in range(rows)]
+        rest = self._part(range(split, total), every)
+        first_moving = 0 if any(self._moves[:split]) else rest.first + 1
+        return Chain([RowByRowStep(each), *rest.steps], first_moving)
 
-    def _part(self, layers: range, low: int, high: int, batch: int) -> Chain:
-        """Some layers for the rows [low, high)."""
-        steps = list(self._steps(layers, low, high, batch))
+    def _part(self, layers: range, some: _Some) -> Chain:
+        """Some layers for some rows."""
+        steps = list(self._steps(layers, some))
         moving = [i for i, (_, moves) in enumerate(steps) if moves]
         return Chain([step for step, _ in steps], moving[0] if moving else len(steps))
 
-    def _steps(
-        self, layers: range, low: int, high: int, batch: int
-    ) -> Iterator[tuple[DenseStep, bool]]:
+    def _steps(self, layers: range, some: _Some) -> Iterator[tuple[DenseStep, bool]]:
         """The steps of some layers, and whether they have parameters that move."""
-        at, branches, parted = layers.start, list[Branch](), list[Parts]()
+        at, parted = layers.start, list[Parts]()
         while at < layers.stop:
             block = self._block(at)
-            if isinstance(self.network.layers[at], BRANCHING):
-                yield self._branching_step(at, low, high, batch, branches), False
-                at += 1
-            elif isinstance(self.network.layers[at], PARTING):
-                yield self._parting_step(at, parted), False
+            if isinstance(self.network.layers[at], (*BRANCHING, *PARTING)):
+                yield self._parting_step(at, some, parted), False
                 at += 1
             elif block is None:
-                yield self._step(at, low, high, batch), self._moves[at]
+                yield self._step(at, some), self._moves[at]
                 at += 1 + self._takes_relu(at)
             else:
-                yield self._block_step(block, at, low, high, batch), self._moves[block.layer]
+                yield self._block_step(block, at, some), self._moves[block.layer]
                 at = block.end
 
     def _block(self, at: int) -> Block | None:
@@ -216,10 +197,10 @@ class Layers:
         block = Block.at(self.network.layers, at)
         return None if block is None or convolution.is_large(block.conv) else block
 
-    def _step(self, at: int, low: int, high: int, batch: int) -> DenseStep:
+    def _step(self, at: int, some: _Some) -> DenseStep:
         layer = self.network.layers[at]
         if isinstance(layer, WEIGHTED):
-            return self._weighted_step(at, layer, low, high, batch)
+            return self._weighted_step(at, layer, some)
         if type(layer) in _SIMPLE:
             return _SIMPLE[type(layer)](layer)
         following = self.network.layers[at + 1] if at + 1 < len(self.network.layers) else None
@@ -228,45 +209,37 @@ class Layers:
         if isinstance(layer, INPUTS):
             return InputStep(layer, following)
         if isinstance(layer, nn.Embedding):
-            weight = self.parameters.weights[f"{at}.weight"].rows(low, high)
-            return EmbeddingStep(layer, weight, self.rule)
+            return EmbeddingStep(layer, self._weights(at, some)["weight"], self.rule)
         if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
-            parameters = self._own_weights(at, ("weight", "bias"), low, high)
             step = GroupStep if isinstance(layer, nn.GroupNorm) else LayerStep
-            return step(layer, parameters, self.rule)  # type: ignore[arg-type]
+            return step(layer, self._weights(at, some), self.rule)  # type: ignore[arg-type]
         if isinstance(layer, NORMS):
-            return self._norm_step(at, layer, low, high, batch)
+            return self._norm_step(at, layer, some)
         if isinstance(layer, nn.LocalResponseNorm):
             return ResponseNormStep(layer, self.network.shapes[at][0], self.key.device)
         if isinstance(layer, nn.Dropout):
-            return DropoutStep(self.key[low:high], self.clock, self.network.places[at], layer.p)
+            key = self.key[some.low : some.high]
+            return DropoutStep(key, self.clock, self.network.places[at], layer.p)
         return ReluStep() if isinstance(layer, nn.ReLU) else FlattenStep()
 
-    def _parameters(
-        self, at: int, layer: nn.Linear | nn.Conv2d, low: int, high: int
-    ) -> tuple[Weight, Weight | None, bool]:
-        """Weight and bias of a layer, and whether one before it needs the gradient of its input."""
-        weight = self.parameters.weights[f"{at}.weight"].rows(low, high)
-        bias = (
-            self.parameters.weights[f"{at}.bias"].rows(low, high)
-            if layer.bias is not None
-            else None
-        )
-        return weight, bias, any(self._moves[:at])
+    def _weights(self, at: int, some: _Some) -> dict[str, Weight]:
+        """The parameters and statistics of a layer by name, of those that there are."""
+        known, names = self.parameters.weights, ("weight", "bias", *STATISTICS)
+        there = [name for name in names if f"{at}.{name}" in known]
+        return {name: known[f"{at}.{name}"].rows(some.low, some.high) for name in there}
 
-    def _block_step(self, block: Block, at: int, low: int, high: int, batch: int) -> DenseStep:
-        weight, bias, need = self._parameters(block.layer, block.conv, low, high)
-        shapes = self.network.shapes
+    def _block_step(self, block: Block, at: int, some: _Some) -> DenseStep:
+        weights, shapes = self._weights(block.layer, some), self.network.shapes
         return BlockStep(
             block,
             (shapes[at], shapes[block.end]),
-            weight,
-            bias,
+            weights["weight"],
+            weights.get("bias"),
             self.rule,
             self._products,
-            batch,
+            some.batch,
             partial(self._block_room, at),
-            need=need and self.rule is not None,
+            need=any(self._moves[: block.layer]) and self.rule is not None,
             last=self._lies_last(block.end),
         )
 
@@ -281,61 +254,44 @@ class Layers:
                 return True
         return False
 
-    def _parting_step(self, at: int, parted: list[Parts]) -> DenseStep:
-        layer = self.network.layers[at]
-        if isinstance(layer, Join):
-            return JoinStep(parted.pop())
-        if isinstance(layer, Split):
-            parted.append(Parts(need=any(self._moves[:at])))
-        step = SplitStep if isinstance(layer, Split) else NextStep
-        return step(parted[-1], self.network.layers[at + 1])
-
     def _block_room(self, at: int, name: str, *shape: int) -> Tensor:
         """A buffer of a block, or of all where it keeps nothing for later."""
         return self._buffers(name if name == "scratch" else f"{at}.{name}", *shape)
 
-    def _branching_step(
-        self, at: int, low: int, high: int, batch: int, branches: list[Branch]
-    ) -> DenseStep:
+    def _parting_step(self, at: int, some: _Some, parted: list[Parts]) -> DenseStep:
+        """A step of what parts and meets again; the last of `parted` are those that it is of."""
         layer = self.network.layers[at]
+        if isinstance(layer, Join):
+            return JoinStep(parted.pop())
         if isinstance(layer, Add):
-            out, spare = (self._room(f"{at}.{name}", at, low, high, batch) for name in "oc")
-            return AddStep(branches.pop(), out, spare)
-        following = self.network.layers[at + 1]
-        if isinstance(layer, Swap):
-            return SwapStep(branches[-1], following)
-        branches.append(Branch())
-        return ForkStep(branches[-1], following)
+            out, spare = (self._room(f"{at}.{name}", at, some) for name in "oc")
+            return AddStep(parted.pop(), out, spare)
+        begins = isinstance(layer, Fork | Split)
+        if begins:
+            parted.append(Parts(need=any(self._moves[:at]), summed=isinstance(layer, Fork)))
+        return (SplitStep if begins else NextStep)(parted[-1], self.network.layers[at + 1])
 
-    def _room(self, name: str, at: int, low: int, high: int, batch: int) -> Tensor:
+    def _room(self, name: str, at: int, some: _Some) -> Tensor:
         """Room for the input of a layer, channels last as convolutions give images; the rows'
         own, where they come one after the other.
         """
         channels, *sides = self.network.shapes[at]
-        some = self._buffers(f"{name}.{low}", high - low, batch, *sides, channels)
-        return some.movedim(-1, 2)
+        rows = some.high - some.low
+        return self._buffers(f"{name}.{some.low}", rows, some.batch, *sides, channels).movedim(
+            -1, 2
+        )
 
-    def _own_weights(
-        self, at: int, names: tuple[str, ...], low: int, high: int
-    ) -> dict[str, Weight]:
-        """The parameters and statistics of a layer by name, of those that there are."""
-        known = self.parameters.weights
-        there = [name for name in names if f"{at}.{name}" in known]
-        return {name: known[f"{at}.{name}"].rows(low, high) for name in there}
-
-    def _norm_step(
-        self, at: int, layer: nn.BatchNorm1d | nn.BatchNorm2d, low: int, high: int, batch: int
-    ) -> DenseStep:
-        weights = self._own_weights(at, ("weight", "bias", *STATISTICS), low, high)
+    def _norm_step(self, at: int, layer: nn.BatchNorm1d | nn.BatchNorm2d, some: _Some) -> DenseStep:
+        weights = self._weights(at, some)
         return NormStep(
             layer,
             weights,
             frozenset(name for name in weights if f"{at}.{name}" in self.parameters.still),
             self.rule,
             self.clock,
-            low,
-            self._room(f"{at}.out", at, low, high, batch),
-            self._room(f"{at}.back", at, low, high, batch),
+            some.low,
+            self._room(f"{at}.out", at, some),
+            self._room(f"{at}.back", at, some),
             relu=self._takes_relu(at),
         )
 
@@ -345,21 +301,28 @@ class Layers:
         both = len(some) == 2 and isinstance(some[0], NORMS) and isinstance(some[1], nn.ReLU)
         return both and self.key.is_cpu and norming.compiled() is not None
 
-    def _weighted_step(
-        self, at: int, layer: nn.Linear | nn.Conv2d, low: int, high: int, batch: int
-    ) -> DenseStep:
-        weight, bias, need = self._parameters(at, layer, low, high)
+    def _weighted_step(self, at: int, layer: nn.Linear | nn.Conv2d, some: _Some) -> DenseStep:
+        weights = self._weights(at, some)
+        weight, bias, need = weights["weight"], weights.get("bias"), any(self._moves[:at])
         if isinstance(layer, nn.Conv2d):
             conv = StackedConvStep if self._convolving == "stacked" else RowConvStep
             return conv(layer, weight, bias, self.rule, need, self._products)
-        out, back = self._buffers(f"{at}.out", high - low, batch, layer.out_features), None
+        examples = some.high - some.low, some.batch
+        out, back = self._buffers(f"{at}.out", *examples, layer.out_features), None
         if self.span is not None and at == self.network.first_dense:
-            return SpanStep(
-                self.span, bias, self.clock, out, self._buffers(f"{at}.spare", *out.shape)
-            )
+            spare = self._buffers(f"{at}.spare", *out.shape)
+            return SpanStep(self.span, bias, self.clock, out, spare)
         if need and self.rule is not None:
-            back = self._buffers(f"{at}.back", high - low, batch, layer.in_features)
+            back = self._buffers(f"{at}.back", *examples, layer.in_features)
         return LinearStep(weight, bias, self.rule, out, back, self._products)
+
+
+class _Some(NamedTuple):
+    """The rows [low, high) of a chunk, with `batch` examples each."""
+
+    low: int
+    high: int
+    batch: int
 
 
 class StackedModels:
@@ -401,17 +364,4 @@ class StackedModels:
         self.buffers = Buffers(device)
         self.key = torch.zeros(rows, dtype=torch.int64, device=device)
         self.clock = Clock()
-        self.layers = self.layers_with(None)
-
-    def layers_with(self, span: Span | None) -> Layers:
-        """The layers, of which the first is trained in the span of the examples if one is given."""
-        return Layers(
-            self.network,
-            self.parameters,
-            self.buffers,
-            self.rule,
-            self.products,
-            self.key,
-            self.clock,
-            span,
-        )
+        self.layers = Layers(self)

@@ -29,7 +29,7 @@ from fedclust.helpers.errors import (
 from fedclust.helpers.garbage import searched_rarely
 from fedclust.helpers.messages import messages_may_be_lost, output_is_named
 from fedclust.helpers.prose import complain
-from fedclust.runtime.signals import ending
+from fedclust.helpers.signals import ending
 
 USAGE = """usage: fedclust COMMAND …
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from fedclust.helpers.signals import Signals, at_once, ending
 from fedclust.launch.failures import attempt
-from fedclust.runtime.signals import Signals, at_once, ending
 
 OURS = (signal.SIGINT, signal.SIGTERM)
 READY = b"ready"

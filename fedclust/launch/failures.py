@@ -34,8 +34,8 @@ from fedclust.helpers.errors import (
 )
 from fedclust.helpers.memory import short_of_memory
 from fedclust.helpers.prose import say
+from fedclust.helpers.signals import by_a_signal
 from fedclust.launch.sweep import Notes
-from fedclust.runtime.signals import by_a_signal
 
 T = TypeVar("T")
 # what the command line says in one line

@@ -26,8 +26,8 @@ from fedclust.helpers.distributed import quiet
 from fedclust.helpers.errors import ConfigError, JobLost, UserError, counted
 from fedclust.helpers.locks import lock
 from fedclust.helpers.prose import say
+from fedclust.helpers.signals import heard
 from fedclust.launch.sweep import Notes, is_basic
-from fedclust.runtime.signals import heard
 
 _LOSE_PROCESSES = ("joblib", "submitit")  # whose errors mean that a process was lost
 _VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -29,12 +29,12 @@ from fedclust.helpers.errors import (
 from fedclust.helpers.locks import lock, without_locks
 from fedclust.helpers.memory import short_of_memory
 from fedclust.helpers.prose import say
+from fedclust.helpers.signals import Signals
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.memory import check_fits
 from fedclust.runtime.progress import Once
 from fedclust.runtime.run import needs, run
 from fedclust.runtime.shared_data import SharedData
-from fedclust.runtime.signals import Signals
 from fedclust.tuning.one_search import Search
 from fedclust.tuning.record import (
     Trial,

@@ -22,10 +22,10 @@ from started import Started
 from test_resume import assert_same, finish, wait_for_round
 
 from fedclust.helpers.errors import JobLost
+from fedclust.helpers.signals import heard
 from fedclust.launch import launchers
 from fedclust.launch.launchers import end_with_sweep, explained, told_elsewhere
 from fedclust.launch.sweep import notes
-from fedclust.runtime.signals import heard
 
 LAUNCHERS = {
     "joblib": ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),

@@ -8,8 +8,8 @@ import sys
 if sys.platform == "win32":  # before anything that Windows lacks is imported
     sys.exit("fedclust: runs on Linux and macOS; on Windows use WSL2")
 
-from fedclust.api import Result, load, run, sweep
 from fedclust.helpers.errors import UserError
+from fedclust.launch.api import Result, load, run, sweep
 
 # PyTorch reads this before its first allocation: large pages make the first touch of a result of
 # hundreds of megabytes about five times cheaper

@@ -24,6 +24,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+import fedclust
+
 _FLEX = "clients_per_round=20 solver.epochs=10 seeds=5"
 _METHODS = (
     *("fedavg", "fedprox", "ifca_flex", "fesem"),
@@ -79,7 +81,6 @@ def run(overrides: list[str]) -> dict[str, float]:
     began, clock = time.perf_counter(), Clock()
     from importlib import import_module
 
-    from fedclust.__main__ import main
     from fedclust.core.calls import TestCall
     from fedclust.engines.fused import FusedEngine
 
@@ -100,9 +101,7 @@ def run(overrides: list[str]) -> dict[str, float]:
         kind: clock.around(answer, "tests" if kind is TestCall else "work")
         for kind, answer in FusedEngine.answers.items()
     }
-    status = main(["run", *overrides, "progress=false"])
-    if status:
-        raise SystemExit(status)
+    fedclust.run(*overrides, progress=False)
     return {**clock.seconds, "start": first[0], "all": time.perf_counter() - began}
 
 

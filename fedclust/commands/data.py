@@ -6,15 +6,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedclust.config.tree import choices, describe
 from fedclust.datasets.publishers import FOLDER, PUBLISHERS, bring, there
 from fedclust.helpers.errors import ConfigError, DataError, UserError, did_you_mean
 from fedclust.helpers.prose import complain
-
-if TYPE_CHECKING:  # what lists imports no PyTorch
-    from fedclust.core.types import Dataset
 
 _ROOT, _FROM = "--root", "--from"
 
@@ -81,7 +78,10 @@ def found(name: str, root: str, *, download: bool) -> str:
         if not files:
             raise DataError(f"{name}: not in {Path(root, FOLDER)}")
         return f"{PUBLISHERS[name].about} in {', '.join(map(str, files))}"
-    dataset = load(name, root, download=download)
+    from fedclust.config.objects import Objects
+
+    node = _node(choices("dataset")[name]) | {"root": root, "download": download}
+    dataset = Objects().make(node, "dataset").load()
     return f"{len(dataset.x_train)} + {len(dataset.x_test)} examples in {root}"
 
 
@@ -122,21 +122,3 @@ def _node(file: Path) -> dict[str, Any]:
         if isinstance(parent, str) and parent != "_self_":  # else a part of it, or of the run
             node |= _node(file.with_name(f"{parent}.yaml"))
     return node | own
-
-
-def load(name: str, root: str, *, download: bool) -> Dataset:
-    """A data set as its config file describes it.
-
-    Args:
-        name: one of `downloadable()`.
-        root: data.root.
-        download: fetch what is missing.
-
-    Raises:
-        DataError: it is not there, unreadable, or cannot be downloaded.
-    """
-    from fedclust.config.objects import Objects
-
-    node = _node(choices("dataset")[name])
-    dataset: Dataset = Objects().make(node | {"root": root, "download": download}, "dataset").load()
-    return dataset

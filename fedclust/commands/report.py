@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fedclust.helpers.errors import ConfigError, RunFolderError, UserError, require
 from fedclust.helpers.prose import complain
-from fedclust.launch.sweep import report, searches
+from fedclust.launch.sweep import is_empty, report
 
 _OUTSIDE = "report.outside"
 
@@ -23,15 +23,13 @@ def command(arguments: Sequence[str]) -> None:
     Raises:
         UserError: if no folder is named, or one holds no run; nothing has been made then.
     """
-    from fedclust.report.reading import job_folders
-
     arguments, outside = _split(arguments)
     if not arguments:
         raise ConfigError("fedclust report needs a folder, such as outputs/quickstart")
     one = f"a file for one folder, not {len(arguments)}"
     require(outside is None or len(arguments) == 1, _OUTSIDE, outside, one)
     folders = list(map(Path, arguments))
-    empty = [str(one) for one in folders if not job_folders(one) and not searches(one)]
+    empty = [str(one) for one in folders if is_empty(one)]
     if empty and len(arguments) > 1:
         raise RunFolderError(f"no job, sweep or search is in {', '.join(empty)}; nothing was made")
     console = Console()

@@ -15,7 +15,6 @@ from rich.console import Console
 
 from fedclust.config import schema
 from fedclust.config.idle import naming_tests
-from fedclust.config.parts import is_null
 from fedclust.config.tree import groups, roots
 from fedclust.helpers.errors import ConfigError, DivergedError, UserError, require
 from fedclust.helpers.prose import say
@@ -32,9 +31,7 @@ from fedclust.launch.guard import check_hydra, hydra_of_its_own, importable
 from fedclust.launch.sweep import report
 from fedclust.launch.typed import Typed, alternatives, job_folder, parsed
 from fedclust.launch.unread import shared_keys, without_effect
-from fedclust.runtime.progress import Said
-from fedclust.runtime.shared_data import SharedData
-from fedclust.tuning.one_search import Search
+from fedclust.tuning.one_search import Search, compared_by
 from fedclust.tuning.space import Value, space_of, written
 from fedclust.tuning.tuned import with_values
 
@@ -150,11 +147,11 @@ def _search_all(given: Typed, console: Console) -> tuple[set[Path], int]:
     _check_groups(searches, typed)
     if any(_draws_tests(search.config) for search in searches):
         tell.warn(_DRAWN)
-    from fedclust.tuning.batches import TrialRunner, run_search  # and with it PyTorch
+    from fedclust.tuning.batches import OfSearches, TrialRunner, run_search  # and with it PyTorch
 
-    data, said = SharedData(), Said()
+    shared = OfSearches()
     for search in searches:
-        batches = TrialRunner(search, data, console, said.is_new, TOLD, in_a_line)
+        batches = TrialRunner(search, shared, console, TOLD, in_a_line)
         try:
             run_search(search, batches, wanted or search.budget, console)
             folders.add(search.folder.parent)
@@ -277,7 +274,7 @@ def _search(
     allowed = f"a share above 0, by which trials are compared; {_SHARE} where none is given"
     require(share > 0 or "validation" not in fixed, "validation", f"{share:g}", allowed)
     resolved = {**resolved, "validation": share or _SHARE}
-    metric, changed = _metric(resolved, own)
+    metric, changed = compared_by(resolved, own)
     config = with_values(
         config, {"seeds": list(seeds), "validation": resolved["validation"], **changed}
     )
@@ -292,31 +289,12 @@ def _search(
         folder=results / job_folder(typed.texts, choices["algorithm"], results),
         own=own,
     )
-    for line in _without_effect(search, asked):
+    for line, _ in _without_effect(search, asked):
         tell.warn(line)
     return search
 
 
-def _metric(resolved: Mapping[str, Any], own: Path | None) -> tuple[str, dict[str, Any]]:
-    """What trials are compared by, and the values of the config that record it."""
-    if not is_null(resolved, "task"):
-        from fedclust.config.objects import Objects
-
-        Objects(own).check(resolved["task"], "task")  # which imports a user's own
-    metric = schema.objective_of(resolved)
-    score, _ = schema.headline_of(resolved)
-    of_task = (f"validation_{score}", "validation_loss")
-    if metric in of_task:
-        return metric, {}
-    from fedclust.metrics.scores import NAMES
-
-    bare, allowed = metric.removeprefix("validation_"), ", ".join((*of_task, *NAMES))
-    require(bare in NAMES, "objective", metric, f"one of {allowed}")
-    metric = f"validation_{bare}"
-    return metric, {"objective": metric, "score_every": resolved["eval_every"]}
-
-
-def _without_effect(search: Search, typed: Typed) -> list[str]:
+def _without_effect(search: Search, typed: Typed) -> list[tuple[str, bool]]:
     """What is typed and has no effect with any of the values, which are checked on the way.
 
     Raises:
@@ -324,7 +302,7 @@ def _without_effect(search: Search, typed: Typed) -> list[str]:
     """
     from fedclust.config.values import check_method  # and with it PyTorch
 
-    def told(values: Mapping[str, Value]) -> list[str]:
+    def told(values: Mapping[str, Value]) -> list[tuple[str, bool]]:
         return without_effect(search.with_values(values), search.resolved(values), typed)
 
     check_method(search.resolved(), search.own)

@@ -26,6 +26,7 @@ from fedclust.config.objects import Objects
 from fedclust.config.scores import measures
 from fedclust.config.values import check_method
 from fedclust.config.versions import versions
+from fedclust.core.tracker import in_a_line
 from fedclust.core.types import Federation
 from fedclust.core.verbs import Engine
 from fedclust.engines import make_engine
@@ -34,7 +35,6 @@ from fedclust.helpers.cgroups import cpus
 from fedclust.helpers.distributed import here
 from fedclust.models.lora import Lora
 from fedclust.models.weights import beginning
-from fedclust.trackers import in_a_line
 
 _MADE = (
     *("algorithm", "scenario", "partition", "tracker", "task"),

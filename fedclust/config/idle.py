@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedclust.config.objects import Objects
+from fedclust.core.traits import traits_of
 from fedclust.helpers.effects import (
     IfDataChange,
     IfNotOverruled,
@@ -35,6 +36,15 @@ def idle(config: Mapping[str, Any], key: str, objects: Objects) -> str:
             return why
         node = node.get(name)
     return ""
+
+
+def unused(config: Mapping[str, Any], objects: Objects) -> Mapping[str, str]:
+    """Keys that the options of a job's method leave without effect, and why; it makes the method.
+
+    Args:
+        config, objects: see `idle`.
+    """
+    return traits_of(objects.make(config["algorithm"], "algorithm")).unused
 
 
 def _why(

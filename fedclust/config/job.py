@@ -10,10 +10,10 @@ import torch
 
 from fedclust.core.attack import Attack
 from fedclust.core.server import Aggregation, Privacy
+from fedclust.core.tracker import Tracker
 from fedclust.core.types import Federation
 from fedclust.core.verbs import Algorithm, Engine, Scenario
 from fedclust.metrics.scores import Measure
-from fedclust.trackers import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)

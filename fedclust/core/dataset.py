@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from fedclust.helpers.errors import printable
+from fedclust.helpers.errors import parts_by_name, printable
 
 
 class View(Protocol):
@@ -68,19 +68,7 @@ class Names:
 
     def told(self, most: int = 12) -> list[str]:
         """What there is, in words: "2 classes (no, yes)"; so many names of each at most."""
-        parts = {
-            ("input", "inputs"): self.features,
-            ("class", "classes"): self.classes,
-            ("target", "targets"): self.targets,
-            ("client", "clients"): self.clients,
-            ("true group", "true groups"): self.groups,
-        }
-        return [
-            f"{len(names)} {what if len(names) == 1 else several} "
-            f"({', '.join(names[:most])}{', …' * (len(names) > most)})"
-            for (what, several), names in parts.items()
-            if names
-        ]
+        return parts_by_name(vars(self), most)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -18,6 +18,7 @@ from numpy.random import Generator
 from torch import Tensor
 
 from fedclust.core.types import Round
+from fedclust.helpers.rng import uniform
 from fedclust.models.params import Layout
 
 
@@ -80,6 +81,18 @@ class Privacy(Protocol):
         probability, the share, and of how many models; no round more may make it less.
         """
         ...
+
+
+def as_drawn(rnd: Round) -> tuple[Round, bool]:
+    """The round with a cohort in which everybody is drawn with probability `rnd.share`, and whether
+    nobody was: then one client takes part whose update must not count.
+    """
+    able = (rnd.present & (rnd.fed.train.count > 0) & ~rnd.dropped).nonzero().squeeze(1)
+    chance = uniform(rnd.stream("poisson").keys(able), 1).squeeze(1)
+    drawn = able[chance < rnd.share]
+    if len(drawn):
+        return replace(rnd, cohort=drawn), False
+    return replace(rnd, cohort=able[chance.argsort()[:1]]), True
 
 
 @dataclass

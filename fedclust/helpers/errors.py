@@ -8,7 +8,7 @@ import json
 import re
 import shlex
 import signal
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import ne
 from pathlib import Path
 
@@ -17,6 +17,13 @@ _READ = ("null", "true", "false", "nan", "inf")  # those that it reads as someth
 _SHELL = re.compile(r"[A-Za-z0-9_@%+=:,./\[\]-]+")  # what a shell leaves alone
 _KEY = re.compile(r"[\\()\[\]{}:=, \t]")  # letters of a mapping's key that are escaped
 _NO_KEY = re.compile(r"[^A-Za-z0-9_/+.$%*@?|-]")  # no override can spell the others
+_PARTS = {  # of data: what one and several are called
+    "features": ("input", "inputs"),
+    "classes": ("class", "classes"),
+    "targets": ("target", "targets"),
+    "clients": ("client", "clients"),
+    "groups": ("true group", "true groups"),
+}
 
 
 class UserError(ValueError):
@@ -230,3 +237,18 @@ def some_of(names: Collection[str], most: int, between: str = ", ") -> str:
 def counted(number: int, noun: str) -> str:
     """A number with its noun: "1 round", "1200 clients"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def parts_by_name(names: Mapping[str, Sequence[str]], most: int) -> list[str]:
+    """What data call their parts, in words: "2 classes (no, yes)".
+
+    Args:
+        names: of features, classes, targets, clients and groups, as far as they have some.
+        most: names of each.
+    """
+    return [
+        f"{len(names[part])} {words[len(names[part]) > 1]} "
+        f"({', '.join(map(str, names[part][:most]))}{', …' * (len(names[part]) > most)})"
+        for part, words in _PARTS.items()
+        if names.get(part)
+    ]

@@ -21,7 +21,6 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from fedclust.config import schema
-from fedclust.core.traits import traits_of
 from fedclust.helpers.distributed import here, quiet
 from fedclust.helpers.errors import counted
 from fedclust.helpers.messages import messages_may_be_lost
@@ -40,7 +39,6 @@ from fedclust.runtime.shared_data import SharedData
 if TYPE_CHECKING:
     from fedclust.config.job import Job
     from fedclust.runtime.folder import RunFolder
-    from fedclust.trackers import Tracker
 
 _LONG_LOADING = 3.0  # seconds after which a log is told of it
 
@@ -259,10 +257,8 @@ class LaunchedJob:
         jobs.data.keep(built.federations)
         self._tell()
         aside = Aside(self._title, self.console, self._once)
-        unused = traits_of(built.algorithm).unused
-        for line in without_effect(self._composed, folder.config, self.typed):
-            key = line.lstrip("+").partition("=")[0]
-            aside.remark(line, of_method=key in unused or not schema.is_setting(key))
+        for line, of_method in without_effect(self._composed, folder.config, self.typed):
+            aside.remark(line, of_method=of_method)
         if config["report"] is not None:  # a user's file has documented its metrics by now
             check_report(config)
         self._afterwards.callback(built.tracker.close)
@@ -298,7 +294,7 @@ class LaunchedJob:
     def told(self, folder: RunFolder, built: Job, progress: Progress) -> float:
         """The objective of a job that has ended, which is told, and handed to its tracker."""
         if folder.finished_here:  # whoever finished it has done so
-            _hand_over(built.tracker, folder.path, progress)
+            _hand_over(built, folder.path, progress)
         self._jobs.seconds.append(perf_counter() - self._began)
         return self._ended(folder, "is done")
 
@@ -339,7 +335,7 @@ def _told_of_loading(title: str, console: Console, shown: bool, alone: bool) -> 
         later.cancel()
 
 
-def _hand_over(tracker: Tracker, folder: Path, progress: Progress) -> None:
+def _hand_over(built: Job, folder: Path, progress: Progress) -> None:
     """Give the results of a finished job to its tracker.
 
     They are on the disk, so what goes wrong here is a warning.
@@ -353,7 +349,7 @@ def _hand_over(tracker: Tracker, folder: Path, progress: Progress) -> None:
         return make_report(folder).parent
 
     try:
-        tracker.end(over_seeds(folder), report)
+        built.tracker.end(over_seeds(folder), report)
     except Exception as error:  # a tracker's own, of whatever kind
         words = " ".join(str(error).split())
         progress.warn(f"the tracker did not take the results: {type(error).__name__}: {words}")

@@ -174,7 +174,14 @@ def report_sweep(folder: Path, notes: Notes) -> None:
         notes.add_not_run(1, line)
 
 
-def searches(folder: Path) -> list[Path]:
+def is_empty(folder: Path) -> bool:
+    """Whether a folder has neither jobs nor searches."""
+    from fedclust.report.reading import job_folders
+
+    return not job_folders(folder) and not _searches(folder)
+
+
+def _searches(folder: Path) -> list[Path]:
     """The searches in a folder; Hydra is imported for it, which a report of jobs does not need."""
     from fedclust.tuning.report import search_folders
 
@@ -198,7 +205,7 @@ def report(folder: Path, console: Console, outside: str | None = None) -> None:
     from fedclust.report.terminal import print_summary
     from fedclust.report.write import make_report
 
-    if folder.is_dir() and not job_folders(folder) and searches(folder):
+    if folder.is_dir() and not job_folders(folder) and _searches(folder):
         require(outside is None, "report.outside", outside, "a folder of jobs; here are searches")
         from fedclust.report.terminal import print_table
         from fedclust.tuning.report import make_tuning_report, read_searches, tuning_table

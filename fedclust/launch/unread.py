@@ -8,11 +8,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fedclust.config.idle import idle
+from fedclust.config.idle import idle, unused
 from fedclust.config.objects import Objects
 from fedclust.config.references import at, is_read, keys_read, of_file, places
+from fedclust.config.schema import is_setting
 from fedclust.config.tree import choices
-from fedclust.core.traits import traits_of
 from fedclust.helpers.errors import ConfigError, counted
 from fedclust.launch.compose import Command
 from fedclust.launch.typed import Typed
@@ -108,8 +108,11 @@ def why_unread(key: str, config: DictConfig, method: str, own: Path | None) -> s
     return f"{key} has no effect: it is read by {' and '.join(parts)}" if parts else ""
 
 
-def without_effect(config: DictConfig, resolved: Mapping[str, Any], typed: Typed) -> list[str]:
-    """What was typed and has no effect in a job, a sentence each; it imports the job's parts.
+def without_effect(
+    config: DictConfig, resolved: Mapping[str, Any], typed: Typed
+) -> list[tuple[str, bool]]:
+    """What was typed and has no effect in a job, a sentence each, and whether it is the method's
+    affair; it imports the job's parts.
 
     Args:
         config: of the job, as Hydra composed it, with all values that were put into it.
@@ -117,13 +120,13 @@ def without_effect(config: DictConfig, resolved: Mapping[str, Any], typed: Typed
         typed: the job's overrides.
     """
     objects, references = Objects(typed.own), list(places(_plain(config)))
-    unused = traits_of(objects.make(resolved["algorithm"], "algorithm")).unused
-    told = []
+    of_method, lines = unused(resolved, objects), list[tuple[str, bool]]()
     for text, key in typed.places:
         why = _idle(key, references, lambda one: idle(resolved, one, objects))
-        if why := why or unused.get(key, ""):
-            told.append(f"{text} has no effect: {why}")
-    return told
+        if why := why or of_method.get(key, ""):
+            alike = is_setting(key) and key not in of_method
+            lines.append((f"{text} has no effect: {why}", not alike))
+    return lines
 
 
 def _idle(

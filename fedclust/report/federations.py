@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.core.types import Names
-from fedclust.helpers.errors import some_of
+from fedclust.helpers.errors import parts_by_name, some_of
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.columns import TableColumn, tabulate
 from fedclust.report.spec import Spec
@@ -114,8 +113,8 @@ def unwritten(arms: Sequence[Arm]) -> list[str]:
 
 def _named(arm: Arm) -> str:
     """The names in one line; empty where there are none."""
-    known = Names(**{part: tuple(map(str, names)) for part, names in names_of(arm).items()})
-    return f"{'; '.join(known.told(most=60))}." if known.told() else ""
+    named = parts_by_name(names_of(arm), most=60)
+    return f"{'; '.join(named)}." if named else ""
 
 
 def _record(arm: Arm) -> dict[str, Any]:

@@ -24,6 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedclust.core.tracker import Tracker
 from fedclust.core.types import Cost, Evaluation, Predictions, Round
 from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import Sealed, atomic_write, new_digest, replacing, sync, sync_folder
@@ -45,7 +46,6 @@ from fedclust.runtime.client_table import (
     write_part,
     write_predictions,
 )
-from fedclust.trackers import Tracker
 
 _BLOCK = 1 << 20  # bytes read at once
 HEADER = b"seed,round,metric,value\n"

@@ -16,6 +16,7 @@ from typing import Any
 from fedclust.config.job import Job
 from fedclust.config.schema import RunConfig
 from fedclust.core.federation import digest, summary, write_table
+from fedclust.core.tracker import About
 from fedclust.core.traits import traits_of
 from fedclust.core.trivial import loss_of_all, predicted
 from fedclust.core.types import Federation, Round, Served
@@ -45,7 +46,6 @@ from fedclust.runtime.progress import Progress
 from fedclust.runtime.recorder import Recorder
 from fedclust.runtime.simulation import Simulation, check_state, fields_of, models_per_client
 from fedclust.runtime.trained import inputs_of, saved_served, write_inputs
-from fedclust.trackers import About
 
 
 def run(job: Job, folder: RunFolder, progress: Progress, signals: Signals | None = None) -> None:

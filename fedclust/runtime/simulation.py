@@ -16,7 +16,7 @@ from torch import Tensor
 from fedclust.config.job import Job
 from fedclust.core.attack import Attack, Attacked
 from fedclust.core.front import Clients
-from fedclust.core.server import Aggregation, Privacy, Server
+from fedclust.core.server import Aggregation, Privacy, Server, as_drawn
 from fedclust.core.traits import traits_of
 from fedclust.core.types import (
     ClientModels,
@@ -33,7 +33,6 @@ from fedclust.engines.clients import LastLosses, SeedClients
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.errors import ConfigError, counted, require
 from fedclust.metrics import METRICS
-from fedclust.updates.privacy import as_drawn
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedclust.core.tracker import About
 from fedclust.helpers.errors import ConfigError
-from fedclust.trackers import About, curves, optional
+from fedclust.trackers import curves, optional
 
 _MOST_METRICS, _MOST_PARAMETERS = 1000, 100  # in one request
 _LONGEST = 5000  # characters of a parameter

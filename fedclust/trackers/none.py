@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fedclust.trackers import About
+from fedclust.core.tracker import About
 
 
 class NoTracker:

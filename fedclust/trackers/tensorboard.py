@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedclust.trackers import About, Parameter, mean, optional
+from fedclust.core.tracker import About, Parameter
+from fedclust.trackers import mean, optional
 
 
 class TensorBoardTracker:

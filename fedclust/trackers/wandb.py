@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from fedclust.trackers import About, curves, optional
+from fedclust.core.tracker import About
+from fedclust.trackers import curves, optional
 
 _LONGEST = 64  # letters of a tag
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from fedclust.helpers.prose import say
 from fedclust.helpers.signals import Signals
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.memory import check_fits
-from fedclust.runtime.progress import Once
+from fedclust.runtime.progress import Once, Said
 from fedclust.runtime.run import needs, run
 from fedclust.runtime.shared_data import SharedData
 from fedclust.tuning.one_search import Search
@@ -56,6 +56,14 @@ _PATIENCE = 30.0  # seconds that a round of many trials has after a signal
 _Begun = tuple[Proposal, Job, RunFolder]
 
 
+@dataclass(frozen=True)
+class OfSearches:
+    """What the searches of one command share: the data, and what has been said."""
+
+    data: SharedData = field(default_factory=SharedData)
+    said: Said = field(default_factory=Said)
+
+
 class TrialRunner:
     """Runs trials of one search, all on the same data and engine.
 
@@ -64,9 +72,8 @@ class TrialRunner:
 
     Args:
         search: what it is.
-        data: of the search before.
+        shared: with the other searches of the command.
         console: where to tell.
-        is_new: whether a line has not been said in this command; it is said then.
         fatal: errors of a trial that end the search.
         in_a_line: any other error in words, from it and the folder given with --config-dir.
     """
@@ -74,14 +81,14 @@ class TrialRunner:
     def __init__(
         self,
         search: Search,
-        data: SharedData,
+        shared: OfSearches,
         console: Console,
-        is_new: Callable[[str], bool],
         fatal: tuple[type[BaseException], ...],
         in_a_line: Callable[[Exception, Path | None], str],
     ) -> None:
-        self._search, self._data, self._console = search, data, console
-        self._once, self._fatal, self._in_a_line = Once(search.title, is_new), fatal, in_a_line
+        self._search, self._data, self._console = search, shared.data, console
+        self._once = Once(search.title, shared.said.is_new)
+        self._fatal, self._in_a_line = fatal, in_a_line
         self._shared: Job | None = None  # its data and engine are those of all
         self._lockstep: Lockstep | None = None
         self._left: float | None = None

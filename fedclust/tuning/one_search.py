@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from fedclust.config import schema
+from fedclust.config.parts import is_null
 from fedclust.helpers.errors import require
 from fedclust.tuning.record import Trial
 from fedclust.tuning.search import Proposal
@@ -126,3 +127,22 @@ def _entries(node: Any, key: str) -> Iterator[tuple[str, Any]]:
     for name, value in node.items() if isinstance(node, Mapping) else ():
         yield f"{key}.{name}", value
         yield from _entries(value, f"{key}.{name}")
+
+
+def compared_by(resolved: Mapping[str, Any], own: Path | None) -> tuple[str, dict[str, Any]]:
+    """What trials are compared by, and the values of the config that record it."""
+    if not is_null(resolved, "task"):
+        from fedclust.config.objects import Objects
+
+        Objects(own).check(resolved["task"], "task")  # which imports a user's own
+    metric = schema.objective_of(resolved)
+    score, _ = schema.headline_of(resolved)
+    of_task = (f"validation_{score}", "validation_loss")
+    if metric in of_task:
+        return metric, {}
+    from fedclust.metrics.scores import NAMES
+
+    bare, allowed = metric.removeprefix("validation_"), ", ".join((*of_task, *NAMES))
+    require(bare in NAMES, "objective", metric, f"one of {allowed}")
+    metric = f"validation_{bare}"
+    return metric, {"objective": metric, "score_every": resolved["eval_every"]}

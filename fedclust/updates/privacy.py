@@ -37,7 +37,7 @@ from __future__ import annotations
 import importlib.util
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import exp, floor, inf, log2, sqrt
 from typing import Any
@@ -51,7 +51,6 @@ from fedclust.core.types import Round
 from fedclust.helpers.errors import require
 from fedclust.helpers.extras import install
 from fedclust.helpers.ranges import AtLeastZero, InnerFraction, Positive, Ranged
-from fedclust.helpers.rng import uniform
 from fedclust.helpers.rounding import rounded_down
 
 _FINE = 1e-4  # of the bound; epsilon is rounded up by less than 2e-3 of it in our tests
@@ -174,18 +173,6 @@ def rebalanced(label: Tensor, num_models: int, least: int, ids: Tensor, rnd: Rou
     clusters = torch.arange(num_models, device=label.device)
     wanted = clusters.repeat_interleave(lacking)[: len(pool)]
     return label.index_copy(0, pool[: len(wanted)], wanted)
-
-
-def as_drawn(rnd: Round) -> tuple[Round, bool]:
-    """The round with a cohort in which everybody is drawn with probability `rnd.share`, and whether
-    nobody was: then one client takes part whose update must not count.
-    """
-    able = (rnd.present & (rnd.fed.train.count > 0) & ~rnd.dropped).nonzero().squeeze(1)
-    chance = uniform(rnd.stream("poisson").keys(able), 1).squeeze(1)
-    drawn = able[chance < rnd.share]
-    if len(drawn):
-        return replace(rnd, cohort=drawn), False
-    return replace(rnd, cohort=able[chance.argsort()[:1]]), True
 
 
 def _check_accountant(share: float) -> None:

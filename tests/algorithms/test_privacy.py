@@ -21,7 +21,7 @@ from torch import Tensor
 from toy_engine import ToyEngine, toy_federation, toy_round
 
 from fedclust.config.build import build
-from fedclust.core.server import Server
+from fedclust.core.server import Server, as_drawn
 from fedclust.core.traits import traits_of
 from fedclust.core.types import Federation, Round, Split
 from fedclust.engines.lockstep import Lockstep
@@ -30,7 +30,7 @@ from fedclust.runtime.folder import config_hash
 from fedclust.runtime.simulation import SeedRound, Simulation
 from fedclust.scenarios.static import Static
 from fedclust.updates import privacy
-from fedclust.updates.privacy import ClientDP, NoPrivacy, as_drawn, gaussian_epsilon, rebalanced
+from fedclust.updates.privacy import ClientDP, NoPrivacy, gaussian_epsilon, rebalanced
 from fedclust.updates.servers import SGD
 
 PRIVATE = {

@@ -18,8 +18,9 @@ from omegaconf import OmegaConf
 
 from fedclust.config.parts import PARTS
 from fedclust.config.tree import CONF
+from fedclust.core.tracker import About, in_a_line, refusing_in_a_line
 from fedclust.helpers.errors import ConfigError, DataError
-from fedclust.trackers import About, curves, in_a_line, refusing_in_a_line
+from fedclust.trackers import curves
 from fedclust.trackers.mlflow import MLflowTracker
 from fedclust.trackers.none import NoTracker
 from fedclust.trackers.tensorboard import TensorBoardTracker

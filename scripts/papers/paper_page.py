@@ -50,7 +50,7 @@ def page_name(paper: str) -> str:
 
 def page(
     paper: str,
-    sentence: str,
+    lead: str,
     cells: Sequence[Cell],
     claims: Sequence[Mapping[str, str]],
     entries: Sequence[Entry],
@@ -64,7 +64,7 @@ def page(
 
     Args:
         paper: its name in published.csv.
-        sentence: what stands and what does not.
+        lead: what stands and what does not; "" for nothing.
         cells: its numbers.
         claims: its statements with their verdicts.
         entries: the list of experiments.
@@ -81,7 +81,7 @@ def page(
         links.append(f"[what else was run]({article})")
     parts = [
         f"# {paper}: every number and statement",
-        f"In short: {sentence}",
+        *([f"In short: {lead}"] if lead else []),
         "Made by `make results` from the files in `runs`. " + ", ".join(links) + ".",
     ]
     if cells:

@@ -2,9 +2,10 @@
 
     make results            or: python -m scripts.papers.results
 
-Reads docs/results/runs (written by `scripts/papers/collect_results.py --runs`), causes.yaml,
-statements.yaml and sources.yaml in docs/results (filled by hand) and scripts/papers/campaign.yaml
-(which experiment gives a number, in how many hours). The same files give the same pages.
+Reads docs/results/runs (written by `scripts/papers/collect_results.py --runs`), leads.yaml,
+causes.yaml, statements.yaml and sources.yaml in docs/results (filled by hand) and
+scripts/papers/campaign.yaml (which experiment gives a number, in how many hours). The same files
+give the same pages.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
+
+import yaml
 
 from fedclust.helpers.errors import UserError
 from fedclust.helpers.files import atomic_write
@@ -40,7 +43,6 @@ from scripts.papers.cells import (
     read_causes,
     read_runs,
 )
-from scripts.papers.leads import lead
 from scripts.papers.prose import ONE_SEED, PAPERS, left, prose
 from scripts.papers.tables import (
     each_commit,
@@ -73,8 +75,7 @@ _TERMS = """\
 the weight of the gradient in JGL's score. *MCLR*, *MLP*, *CNN*: softmax regression, a multilayer
 perceptron, a convolutional network. *Swap all*: pairs of clients exchange all their data.
 *Migration*: FlexCFL moves a client to another cluster when its data have changed. *Skew 1*: the
-clients of a cluster have two classes. *Patterns A and C*: FedDrift's tables of which client changes
-its labels at which time."""
+clients of a cluster have two classes."""
 _RULE = """\
 Every printed number has one of these states. They are computed from the runs.
 
@@ -143,18 +144,19 @@ def pages(results: Path, campaign: Path, conf: Path) -> dict[str, str]:
     more = {"FlexCFL": [*_orders(cells), f"[Tables I, III and IV run in other ways]({TRIALS})."]}
     code = paper_page.page_name("FlexCFL")
     found = {TRIALS: sources.linked("\n\n".join(trials), code) + "\n"}
-    sentences, beside = {}, sources.read_sources(results / "sources.yaml")
+    file = results / "leads.yaml"
+    leads: Mapping[str, str] = yaml.safe_load(file.read_text()) if file.is_file() else {}
+    beside = sources.read_sources(results / "sources.yaml")
     for paper in PAPERS.values():
         of = [cell for cell in cells if cell.row["paper"] == paper]
         said = [claim for claim in claims if claim["paper"] == paper]
-        sentences[paper] = lead(paper, of, runs)
         name = paper_page.page_name(paper)
         pictures = drawn.pictures(of)
         files = {experiment: drawn.file_of(name, experiment) for experiment in pictures}
         found |= {files[experiment]: text for experiment, text in pictures.items()}
         found[name] = paper_page.page(
             paper,
-            sentences[paper],
+            leads.get(paper, ""),
             of,
             said,
             entries,
@@ -166,7 +168,7 @@ def pages(results: Path, campaign: Path, conf: Path) -> dict[str, str]:
         )
     index = [
         "# The papers at full size",
-        *_sentences(sentences),
+        *_leads(leads),
         *_score(cells, claims, runs),
         _RULE,
         *_largest(cells),
@@ -181,11 +183,11 @@ def pages(results: Path, campaign: Path, conf: Path) -> dict[str, str]:
     }
 
 
-def _sentences(sentences: Mapping[str, str]) -> list[str]:
-    """What stands and what does not, a line per paper with a link to its page."""
+def _leads(leads: Mapping[str, str]) -> list[str]:
+    """What stands and what does not, an entry per paper with a link to its page."""
     lines = [
-        f"- **[{paper}]({paper_page.page_name(paper)})**: {said}"
-        for paper, said in sentences.items()
+        f"- **[{paper}]({paper_page.page_name(paper)})**: {leads.get(paper, '')}".rstrip()
+        for paper in PAPERS.values()
     ]
     return ["\n".join(lines), _TERMS]
 

@@ -486,7 +486,7 @@ class Campaign:
 def collect_command(home: Path, docs: Path, scale: str) -> list[str]:
     """What copies the results of one experiment's folder."""
     script = HERE / "collect_results.py"
-    return [sys.executable, str(script), str(home), "--runs", "--to", str(docs), "--scale", scale]
+    return [sys.executable, str(script), str(home), "--to", str(docs), "--scale", scale]
 
 
 def command_of(overrides: Sequence[str]) -> str:

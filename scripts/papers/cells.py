@@ -1,6 +1,6 @@
 """What was measured for a number that a paper prints, and what became of it.
 
-Reads docs/results/runs, as `scripts/papers/collect_results.py --runs` writes it. Accuracies are in
+Reads docs/results/runs, as `scripts/papers/collect_results.py` writes it. Accuracies are in
 percent, iterations count from 1. One function per kind of number; `measure` finds the right one.
 Longer than other files because the papers print so many kinds.
 """

@@ -1,12 +1,6 @@
 """Copies results into docs/results, small enough for a repository.
 
-    python scripts/papers/collect_results.py outputs/lcfl/table2-laptop "fedclust run …"
-
-writes docs/results/lcfl/table2-laptop.md: the commands, the headline, claims, recovery and cost
-tables, and the curves at half size beside it. The text around it is written by hand, in
-docs/results/<paper>.md.
-
-    python scripts/papers/collect_results.py --runs outputs/lcfl/table2
+    python scripts/papers/collect_results.py outputs/lcfl/table2
 
 writes docs/results/runs/lcfl/table2/: `jobs.csv` with what made every finished job, a CSV per job
 with a line per seed, `claims.csv`, and the figure that the paper prints. `make results` turns them
@@ -20,7 +14,6 @@ import csv
 import io
 import json
 import re
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -28,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -43,8 +35,6 @@ from fedclust.report.reading import read_runs
 from fedclust.report.runs import Run
 from fedclust.report.spec import Spec
 
-TABLES = ("table", "over_rounds", "claims", "federation", "recovery", "cost")
-NOT_SHOWN = ("flow_", "contingency", "distance")
 MOST_WIDTH = 1100  # pixels
 TESTED = ("accuracy", "accuracy_client_mean", "accuracy_last_local")
 ITERATIONS = (5, 10, 15, 30, 60)  # columns of LCFL's tables
@@ -94,65 +84,6 @@ _NOT_AN_OPTION = (
 )
 
 
-def main(folder: Path, commands: list[str]) -> Path:
-    """The page made from the report in `folder`, for the commands that made the runs."""
-    report = folder / "report"
-    target = Path("docs", "results", *folder.parts[-2:]).with_suffix(".md")
-    pictures = target.with_suffix("")
-    shutil.rmtree(pictures, ignore_errors=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    config = yaml.safe_load(next(folder.rglob("config.yaml")).read_text())
-    machine = json.loads(next(folder.rglob("versions.json")).read_text())
-    lines = [f"# {(config.get('report') or {}).get('title') or folder.name}", ""]
-    lines += [f"    {command}" for command in commands]
-    lines += [
-        "",
-        f"Seeds {', '.join(map(str, config['seeds']))}; {machine['device']}; {_seconds(folder)}.",
-        _made_by(folder, machine),
-        "",
-    ]
-    # one round is run for the sake of the federation, which is then the result
-    for name in TABLES if config["rounds"] > 1 else ("federation", "classes"):
-        if name == "over_rounds" and "(paper" not in (report / f"{name}.md").read_text():
-            continue
-        if (report / f"{name}.md").is_file():
-            lines += [(report / f"{name}.md").read_text().strip(), ""]
-        if name == "table":
-            lines += _figures(report / "figures", pictures)
-    target.write_text("\n".join(lines).rstrip() + "\n")
-    return target
-
-
-def _made_by(folder: Path, versions: Mapping[str, Any]) -> str:
-    """Version, commit and last day of the runs."""
-    version = (versions.get("packages") or {}).get("fedclust") or "unknown"
-    ended = max(file.stat().st_mtime for file in folder.rglob("status.json"))
-    commit = versions.get("commit") or "not recorded"
-    return f"Version {version}, commit {commit}, {datetime.fromtimestamp(ended, UTC):%Y-%m-%d}."
-
-
-def _seconds(folder: Path) -> str:
-    """The rounds' time of all jobs together."""
-    total = 0.0
-    for file in folder.rglob("rounds.csv"):
-        rows = (line.split(",") for line in file.read_text().splitlines()[1:])
-        total += sum(float(value) for _, _, metric, value in rows if metric == "seconds")
-    return (
-        f"{total / 60:.0f} minutes in all rounds of all jobs, on a machine that did other work too"
-    )
-
-
-def _figures(source: Path, target: Path) -> list[str]:
-    lines = []
-    target.mkdir()
-    for file in sorted(source.glob("*.png")):
-        if file.name.startswith(NOT_SHOWN):
-            continue
-        (target / file.name).write_bytes(small(file))
-        lines += [f"![{file.stem.replace('_', ' ')}]({target.name}/{file.name})", ""]
-    return lines
-
-
 def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
     """Copy the finished jobs of one experiment's folder; returns where to, None without any.
 
@@ -162,22 +93,23 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
     Raises:
         UserError: when the folder holds no job, or one that code which nobody committed has run.
     """
-    runs = [run for run in read_runs(folder) if _is_finished(run, scale)]
+    runs = [
+        run for run in read_runs(folder) if run.status.get("state") == "done" and run.scale == scale
+    ]
     if not runs:
         return None
-    found = arms(pool_seeds(runs))
     target = to / "runs" / str(runs[0].config["name"])
     index = {row["file"]: row for row in _read(target / "jobs.csv")}
     before, now = {row["case"] for row in index.values()}, set[str]()
-    described = [(describe(arm), seed_rows(arm)) for arm in found]
+    described = [(describe(arm), seed_rows(arm)) for arm in arms(pool_seeds(runs))]
     for row, _ in described:
         made = row["commit"]
         require("-dirty" not in made, f"{folder}: {row['file']}", made, "a run of committed code")
     for row, lines in described:
-        before_it = index.get(row["file"])
-        if before_it is not None and _is_the_same(before_it, row):
-            old_lines = _read(target / row["file"])
-            row, lines = _added(before_it, row), _with_seeds(old_lines, lines)
+        known = index.get(row["file"])
+        if known is not None and all(known[name] == row[name] for name in _SAME):
+            of = {int(line["seed"]): line for line in [*_read(target / row["file"]), *lines]}
+            row, lines = _added(known, row), [of[seed] for seed in sorted(of)]
         _write(target / row["file"], lines)
         index[row["file"]] = row
         now.add(row["case"])
@@ -195,11 +127,6 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
     return target
 
 
-def _is_the_same(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Whether two lines of `jobs.csv` are one job but for its seeds."""
-    return all(old[name] == new[name] for name in _SAME)
-
-
 def _added(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
     """A line of `jobs.csv` for the seeds of both, those of `new` in place of their own."""
     seeds = {name: _numbers(old[name]) - _numbers(new["seeds"]) for name in _SEEDS}
@@ -208,7 +135,9 @@ def _added(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
         return dict(new)
     if all(set(new[name].split()) <= set(old[name].split()) for name in _MADE_BY):
         return dict(old)  # the same runs once more
-    both = {name: _words(old[name], new[name]) for name in _MADE_BY}
+    both = {
+        name: " ".join(dict.fromkeys([*old[name].split(), *new[name].split()])) for name in _MADE_BY
+    }
     both |= {
         name: " ".join(map(str, sorted(some | _numbers(new[name])))) for name, some in seeds.items()
     }
@@ -217,19 +146,6 @@ def _added(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
 
 def _numbers(text: str) -> set[int]:
     return {int(word) for word in text.split()}
-
-
-def _words(old: str, new: str) -> str:
-    """The words of both, each once."""
-    return " ".join(dict.fromkeys([*old.split(), *new.split()]))
-
-
-def _with_seeds(
-    old: Sequence[dict[str, str]], new: Sequence[dict[str, str]]
-) -> list[dict[str, str]]:
-    """The lines of both, those of `new` in place of their own, by seed."""
-    of = {int(line["seed"]): line for line in [*old, *new]}
-    return [of[seed] for seed in sorted(of)]
 
 
 def _joined(
@@ -258,10 +174,6 @@ def _with_case(rows: Sequence[dict[str, str]], cases: set[str]) -> list[dict[str
         return list(rows)
     end = f" [{next(iter(cases))}]"
     return [row | {"claim": row["claim"].removesuffix(end) + end} for row in rows]
-
-
-def _is_finished(run: Run, scale: str) -> bool:
-    return run.status.get("state") == "done" and run.scale == scale
 
 
 def describe(arm: Arm) -> dict[str, str]:
@@ -351,10 +263,9 @@ def seed_rows(arm: Arm) -> list[dict[str, str]]:
                     curve.seeds,
                     np.where(reached.any(axis=0), first, np.inf),
                 )
-    if (curve := arm.curve("purity")) is not None:
-        add("purity last", curve.seeds, 100 * curve.last())
-    if (curve := arm.curve("train_loss")) is not None:
-        add("train_loss last", curve.seeds, curve.last())
+    for metric, unit in (("purity", 100), ("train_loss", 1)):
+        if (curve := arm.curve(metric)) is not None:
+            add(f"{metric} last", curve.seeds, unit * curve.last())
     if (curve := arm.curve("discrepancy")) is not None:
         add("discrepancy mean", curve.seeds, np.nanmean(curve.values, axis=0))
         add("discrepancy variance", curve.seeds, np.nanvar(curve.values, axis=0))
@@ -427,16 +338,11 @@ def small(file: Path) -> bytes:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, help="of an experiment, such as outputs/lcfl/table2")
-    parser.add_argument("commands", nargs="*", help="what made the runs, for the page")
-    parser.add_argument("--runs", action="store_true", help="numbers of every finished job")
     parser.add_argument("--to", type=Path, default=Path("docs", "results"))
-    parser.add_argument("--scale", default="paper", help="with --runs: which runs")
+    parser.add_argument("--scale", default="paper", help="of the runs to copy")
     asked = parser.parse_args()
     try:
-        if asked.runs:
-            print(collect_runs(asked.folder, asked.to, asked.scale) or "no finished job")
-        else:
-            print(main(asked.folder, asked.commands))
+        print(collect_runs(asked.folder, asked.to, asked.scale) or "no finished job")
     except UserError as error:
         print(f"collect_results: {error}", file=sys.stderr)
         sys.exit(UserError.exit_status)

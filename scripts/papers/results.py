@@ -2,7 +2,7 @@
 
     make results            or: python -m scripts.papers.results
 
-Reads docs/results/runs (written by `scripts/papers/collect_results.py --runs`), leads.yaml,
+Reads docs/results/runs (written by `scripts/papers/collect_results.py`), leads.yaml,
 causes.yaml, statements.yaml and sources.yaml in docs/results (filled by hand) and
 scripts/papers/campaign.yaml (which experiment gives a number, in how many hours). The same files
 give the same pages.

@@ -64,7 +64,9 @@ def build(
     chosen = {str(group): str(one) for group, one in (config.get("choices") or {}).items()}
     called = as_chosen(chosen, **{group: made[group] for group in LOOKED_AT})
     check_parts(config, made, called)
-    algorithm = _layered(made, config["norm"])
+    algorithm, server = made["algorithm"], made["server"]
+    if server is not None:
+        algorithm = WithServer(base=algorithm, server=server)
     scores = measures(config, objects, made["task"])
     if like is None:
         engine, federations = _computing(config, objects, made, federations)
@@ -73,7 +75,7 @@ def build(
     check_computed(config, made, engine.layout, federations, called, objects)
     device = next(iter(federations.values())).pool.x.device
     return Job(
-        algorithm=keeping(algorithm),
+        algorithm=keeping(with_norm(algorithm, config["norm"])),
         aggregation=made["aggregation"],
         attack=made["attack"],
         privacy=made["privacy"],
@@ -91,14 +93,6 @@ def build(
         checkpoint_seconds=config["checkpoint_seconds"],
         versions=versions(device, engine.name, config["max_rows"]),
     )
-
-
-def _layered(made: Mapping[str, Any], norm: Any) -> Any:
-    """The method with what the config puts around it."""
-    algorithm, server = made["algorithm"], made["server"]
-    if server is not None:
-        algorithm = WithServer(base=algorithm, server=server)
-    return algorithm if norm == "average" else with_norm(algorithm, norm)
 
 
 def _computing(

@@ -10,6 +10,7 @@ from fedclust.config.idle import idle
 from fedclust.config.objects import Objects
 from fedclust.config.parts import is_null
 from fedclust.config.schema import objective_of
+from fedclust.core.norms import AVERAGED, NORMS, OF_MODELS
 from fedclust.core.solver import Solver, solvers_of
 from fedclust.core.task import Classification, Task
 from fedclust.core.traits import check_averages, traits_of
@@ -196,18 +197,19 @@ def check_statistics(
         ConfigError: naming the key.
     """
     buffers = layout.buffers
-    keeps = norm == "average" or bool(buffers)
-    require(keeps, "norm", norm, "average, since the model keeps no running statistics")
+    mode = NORMS[norm]
+    keeps = bool(buffers) or not mode.own_test
+    require(keeps, "norm", norm, f"{OF_MODELS}, since the model keeps no running statistics")
     for part in _stating(algorithm):
         name, traits = called(part), traits_of(part)
         option = traits.steps_by_gradients
         allowed = f"one without running statistics, because {option} sends gradients"
         given = ", ".join(buffers[:1])
         require(not (given and option), "model", given, f"{allowed}, which move none")
-        several = traits.several if norm in ("local", "fedbn") else ""
-        require(not several, "norm", norm, f"average or recalibrate, since {name} {several}")
-        mixed = norm != "average" and traits.serves_mixtures
-        require(not mixed, "norm", norm, f"average, since {name} serves mixtures of models")
+        several = traits.several if mode.stay else ""
+        require(not several, "norm", norm, f"{AVERAGED}, since {name} {several}")
+        mixed = mode.own_test and traits.serves_mixtures
+        require(not mixed, "norm", norm, f"{OF_MODELS}, since {name} serves mixtures of models")
 
 
 def check_suits(task: Task, called: Callable[[Any], str] = by_class, /, **parts: Any) -> None:

@@ -32,12 +32,12 @@ from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedclust.config.parts import FIRST_ADDRESS, PARTS
+from fedclust.core.norms import DOC, NORMS
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
 from fedclust.helpers.ranges import MOST, Range
 
 Part = Literal["setting", "method", "means", "beside"]
 ENGINES = ("auto", "fused", "vmap", "loop")
-NORMS = ("average", "local", "fedbn", "recalibrate")
 PRECISIONS = ("highest", "high", "bf16")
 _MOST_THREADS = 1024  # far more make PyTorch crash
 _KEY = "key"
@@ -319,9 +319,8 @@ class RunConfig:
     norm: str = key(
         "average",
         "method",
-        "statistics of batch normalisation: average | local (they stay with the client) | fedbn "
-        "(the layers' parameters stay, too) | recalibrate (computed anew before a test)",
-        one_of(NORMS),
+        f"statistics of batch normalisation: {DOC}",
+        one_of(tuple(NORMS)),
         unhashed="average",
     )
     cluster_metric: Any = key(MISSING, "method", "the distance between two clients")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fedclust.core.norms import AVERAGED
 from fedclust.helpers.errors import require
 
 
@@ -83,8 +84,8 @@ class OwnStatistics:
             ConfigError: if a client has trained another model in this round.
         """
         once = len(ids.unique()) == len(ids) and not bool(self.trained[ids].any())  # type: ignore[no-untyped-call]
-        allowed = "average or recalibrate: the algorithm trains several models of a client in a"
-        require(once, "norm", self.norm, f"{allowed} round, each with statistics of its own")
+        allowed = f"{AVERAGED}: the algorithm trains several models of a client in a round"
+        require(once, "norm", self.norm, f"{allowed}, each with statistics of its own")
         self.trained[ids], self.known[ids] = True, True
         self.values[ids] = params[:, self.columns]
         return self.without(params, start)

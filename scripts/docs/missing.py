@@ -28,9 +28,9 @@ from hydra.utils import get_object
 
 from fedclust.config.about import KEYS, KINDS, READS
 from fedclust.config.parts import PARTS
-from fedclust.config.schema import NORMS
 from fedclust.config.tree import CONF, describe
 from fedclust.config.tree import choices as choices_of
+from fedclust.core.norms import NORMS
 from fedclust.metrics import METRICS
 from fedclust.report.style import PALETTE, line
 from scripts.docs import choices, lists, methods, rows
@@ -225,8 +225,8 @@ def new_parts(since: str) -> list[tuple[str, str]]:
         for name in _MEANING.findall((ROOT / _METRICS).read_text())
         if name not in before
     ]
-    schema = _git("show", f"{base}:fedclust/config/schema.py")
-    return found + [("norm", name) for name in NORMS if f'"{name}"' not in schema]
+    norms = _git("show", f"{base}:fedclust/core/norms.py")
+    return found + [("norm", name) for name in NORMS if f'"{name}": ' not in norms]
 
 
 def _git(*arguments: str) -> str:

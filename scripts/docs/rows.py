@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fedclust.config.schema import NORMS
 from fedclust.config.tree import choices, describe
+from fedclust.core.norms import NORMS
 
 ROOT = Path(__file__).resolve().parents[2]
 # the page that has the table, by what stands at the head of its first column

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -21,8 +21,8 @@ from fedclust.algorithms.layers.with_norm import columns_of, with_norm
 from fedclust.config.build import build
 from fedclust.config.data import data_of
 from fedclust.config.fits import check_statistics
-from fedclust.config.schema import NORMS
 from fedclust.core.calls import TestCall
+from fedclust.core.norms import NORMS
 from fedclust.core.own_statistics import OwnStatistics
 from fedclust.core.types import Served, Split
 from fedclust.engines import recalibrated as module
@@ -245,7 +245,7 @@ def test_a_batch_of_one_example_is_told_before_round_0(
 
 def told_beside(method: Any, norm: Any, rounds: list[Any]) -> Iterator[tuple[Any, Any, Any]]:
     """Of every round: the test's results after it, the notes and who has taken part."""
-    algorithm = method if norm == "average" else with_norm(method, norm)
+    algorithm = with_norm(method, norm)
     front, seen = Front(engine()), torch.zeros(12, dtype=torch.bool)
     state, _ = algorithm.init(front.at(rounds[0]), rounds[0])
     for rnd in rounds:
@@ -282,7 +282,7 @@ def test_last_local_models_are_tested_as_they_were(norm: str) -> None:
 def test_before_a_change_is_tested_as_after_the_round(norm: str) -> None:
     """A test before a round in which nothing has changed is that after the last one."""
     method = configured("fedavg")
-    algorithm = method if norm == "average" else with_norm(method, cast(Any, norm))
+    algorithm = with_norm(method, norm)
     first, *later = rounds_of(federation(), 3, participation=0.5)
     rounds = [first, *(replace(rnd, is_change=True) for rnd in later)]
     simulation = Simulation(0, algorithm, Lockstep(engine()), iter(rounds))

@@ -158,7 +158,8 @@ def test_new_parts_are_those_that_the_commit_does_not_have(
     metrics = '    "accuracy": Meaning(\n'
     write("conf/attack/old.yaml")
     write("fedclust/metrics/__init__.py", metrics)
-    write("fedclust/config/schema.py", 'NORMS = ("average", "local", "fedbn")\n')
+    norms = (f'"{name}": Norm()' for name in ("average", "local", "fedbn"))
+    write("fedclust/core/norms.py", f"NORMS = {{{', '.join(norms)}}}\n")
     git("init", "-q", "-b", "main")
     git("add", ".")
     git("commit", "-q", "-m", "old")

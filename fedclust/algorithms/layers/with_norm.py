@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,26 +18,18 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fedclust.core.calls import Alignment, LocalResult, MeanResult, TestResult
 from fedclust.core.front import Clients, Gradient, Layer, Train, mean_by_rows, sum_by_rows
+from fedclust.core.norms import AVERAGED, NORMS, OF_MODELS, Norm
 from fedclust.core.own_statistics import OwnStatistics
 from fedclust.core.types import Cost, Evaluation, Round, Served
-from fedclust.core.verbs import Algorithm, Method
+from fedclust.core.verbs import Algorithm
 from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.errors import require
 from fedclust.models.params import Layout
 
-Norm = Literal["local", "fedbn", "recalibrate"]
 
-
-def with_norm(base: Algorithm, norm: Norm) -> Method:
-    """The method with statistics of each client's own.
-
-    Args:
-        base: the method.
-        norm: `local`: they stay with the client; `fedbn`: so do the parameters of the layers that
-            have them; `recalibrate`: they are averaged, and for a test each client computes them
-            from its training examples.
-    """
-    return _WithNorm(base=base, norm=norm)
+def with_norm(base: Algorithm, norm: str) -> Algorithm:
+    """The method with statistics of each client's own, if `norm`, one of `NORMS`, asks for them."""
+    return _WithNorm(base=base, norm=norm) if NORMS[norm].own_test else base
 
 
 @dataclass(frozen=True)
@@ -104,7 +96,7 @@ class _Owners(Layer):
         batch_size: int | None = None,
         margin: Tensor | None = None,
     ) -> Alignment:
-        allowed = "average or recalibrate, where gradients of every model are compared"
+        allowed = f"{AVERAGED}, where gradients of every model are compared"
         require(not self.own.stay, "norm", self.own.norm, allowed)
         return self.behind.align(models, directions, ids, batch_size, margin)
 
@@ -131,7 +123,11 @@ class _Owners(Layer):
 class _WithNorm(Wrapper):
     """A method whose models have statistics of each client's own; see `with_norm`."""
 
-    norm: Norm
+    norm: str
+
+    @property
+    def _mode(self) -> Norm:
+        return NORMS[self.norm]
 
     @property
     def added(self) -> Mapping[str, type[Any]]:
@@ -140,9 +136,9 @@ class _WithNorm(Wrapper):
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base; nobody has statistics."""
-        columns = columns_of(clients.layout, affine=self.norm == "fedbn")
+        columns = columns_of(clients.layout, affine=self._mode.affine)
         num_clients = rnd.fed.num_clients
-        width = int(columns.sum()) if self._stay else 0
+        width = int(columns.sum()) if self._mode.stay else 0
         device = rnd.cohort.device
         values = torch.zeros(num_clients, width, device=device)
         known = torch.zeros(num_clients, dtype=torch.bool, device=device)
@@ -165,31 +161,20 @@ class _WithNorm(Wrapper):
             served.weight is None,
             "norm",
             self.norm,
-            f"average: {type(self.base).__name__} serves mixtures of models, each with statistics "
-            "of its own",
+            f"{OF_MODELS}: {type(self.base).__name__} serves mixtures of models, each with "
+            "statistics of its own",
         )
         return owners.tested(served)
 
-    @property
-    def _stay(self) -> bool:
-        return self.norm != "recalibrate"
-
     def _given(self, values: Tensor, known: Tensor, clients: Clients) -> OwnStatistics:
         """What the clients have now."""
-        columns = columns_of(clients.layout, affine=self.norm == "fedbn").to(values.device)
-        nobody = torch.zeros_like(known)
-        return OwnStatistics(
-            norm=self.norm,
-            columns=columns,
-            values=values,
-            known=known,
-            stay=self._stay,
-            trained=nobody,
-        )
+        mode, nobody = self._mode, torch.zeros_like(known)
+        columns = columns_of(clients.layout, affine=mode.affine).to(values.device)
+        return OwnStatistics(self.norm, columns, values, known, stay=mode.stay, trained=nobody)
 
     def _cost(self, cost: Cost, own: OwnStatistics) -> Cost:
         """The cost, less what is not sent of a model."""
-        if not self._stay:
+        if not self._mode.stay:
             return cost
         less = int(own.columns.sum())
         return replace(

@@ -1,0 +1,46 @@
+"""What becomes of the running statistics of batch normalisation: a row for every value of `norm`.
+
+A new row is all of a new mode that is made of these answers: the help, the checks, the layer around
+the method and the tests take it from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Norm:
+    """What becomes of statistics.
+
+    Attributes:
+        doc: what it does in a few words, for the help; "" where the name says it.
+        stay: whether those that training makes stay with the client; else they are averaged.
+        affine: whether the parameters of these layers stay too.
+        own_test: whether a test looks at each client's own, computed from its training examples
+            where it has kept none; else at those of the served model.
+    """
+
+    doc: str = ""
+    stay: bool = False
+    affine: bool = False
+    own_test: bool = True
+
+
+NORMS: Mapping[str, Norm] = {
+    "average": Norm(own_test=False),
+    "local": Norm("they stay with the client", stay=True),
+    "fedbn": Norm("the layers' parameters stay, too", stay=True, affine=True),
+    "recalibrate": Norm("computed anew before a test"),
+}
+DOC = " | ".join(f"{name} ({one.doc})" if one.doc else name for name, one in NORMS.items())
+
+
+def names_of(holds: Callable[[Norm], bool]) -> str:
+    """The values of which something holds, in words, for messages."""
+    return " or ".join(name for name, one in NORMS.items() if holds(one))
+
+
+AVERAGED = names_of(lambda one: not one.stay)  # fit where a client trains several models
+OF_MODELS = names_of(lambda one: not one.own_test)  # fit where models are mixed

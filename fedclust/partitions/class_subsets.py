@@ -16,27 +16,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedclust.core.types import Dataset, Pool, Split
+from fedclust.core.types import Dataset, Split
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, AtLeastZero, Clients, Positive, Ranged
+from fedclust.helpers.ranges import AtLeastOne, AtLeastZero, Clients, Positive
 from fedclust.helpers.rng import Stream
 from fedclust.helpers.rounding import rounded_down
-from fedclust.partitions.cut import (
-    Rows,
-    check_test,
-    consecutive,
-    even,
-    labels,
-    plain_pool,
-    shuffled_classes,
-    too_few,
-)
+from fedclust.partitions.cut import OfExamples, Rows, check_test, labels, spread, too_few
 from fedclust.partitions.shares import equal_shares, solved_shares
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassSubsets(Ranged):
+class ClassSubsets(OfExamples):
     """Every cluster owns a set of classes; its examples are spread over its clients equally and at
     random.
 
@@ -66,62 +57,41 @@ class ClassSubsets(Ranged):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_list = not isinstance(self.subsets, str)
-        require(
-            self.subsets == "random"
-            or (is_list and len(self.subsets) >= 1 and all(len(s) >= 1 for s in self.subsets)),
-            "partition.subsets",
-            self.subsets,
-            "random, or a list of classes per cluster",
-        )
-        require(
-            self.num_clients % self.clusters == 0,
-            "partition.num_clients",
-            self.num_clients,
-            f"a multiple of the {self.clusters} clusters of partition.subsets",
-        )
-        each = self.classes_per_cluster
-        require(
-            each < 1 or each == int(each),
-            "partition.classes_per_cluster",
-            each,
-            "a number of classes, or a part of them below 1",
-        )
+        subsets, allowed = self.subsets, "random, or a list of classes per cluster"
+        is_list = not isinstance(subsets, str) and len(subsets) > 0 and all(map(len, subsets))
+        require(subsets == "random" or is_list, "partition.subsets", subsets, allowed)
+        allowed = f"a multiple of the {self.clusters} clusters of partition.subsets"
+        fits = self.num_clients % self.clusters == 0
+        require(fits, "partition.num_clients", self.num_clients, allowed)
+        each, allowed = self.classes_per_cluster, "a number of classes, or a part of them below 1"
+        whole = each < 1 or each == int(each)
+        require(whole, "partition.classes_per_cluster", each, allowed)
         sizes = self.cluster_sizes
-        require(
-            sizes == "equal"
-            or (
-                not isinstance(sizes, str)
-                and len(sizes) == self.clusters
-                and all(size >= 1 for size in sizes)
-            ),
-            "partition.cluster_sizes",
-            sizes,
-            f"equal, or {self.clusters} numbers of training examples",
+        known = sizes == "equal" or (
+            not isinstance(sizes, str) and len(sizes) == self.clusters and min(sizes) >= 1
         )
+        allowed = f"equal, or {self.clusters} numbers of training examples"
+        require(known, "partition.cluster_sizes", sizes, allowed)
 
     @property
     def clusters(self) -> int:
         """Number of clusters."""
         return self.num_clusters if isinstance(self.subsets, str) else len(self.subsets)
 
-    def pool(self, dataset: Dataset) -> Pool:
-        """The training images, then the test images."""
-        return plain_pool(dataset)
-
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
-        """Train split, test split and group [M]."""
         check_test(dataset)
         owns = self._owns(dataset, stream.fold(0).numpy())
         y_train, y_test = labels(dataset.y_train), labels(dataset.y_test)
         supply = np.bincount(y_train, minlength=dataset.num_classes)
         shares = self.divided(owns, supply, stream.fold(3))
-        train = self._cut(y_train, 0, shares, stream.fold(1), self.examples_per_client)
+        train = spread(
+            y_train, 0, shares, self.num_clients, stream.fold(1), self.examples_per_client
+        )
         if int(train.count.min()) < 1:
             raise too_few(dataset, "a client would get none", "lower partition.num_clients")
         tests = np.bincount(y_test, minlength=dataset.num_classes)
         proportional = equal_shares(shares / np.maximum(supply, 1), tests)
-        test = self._cut(y_test, len(y_train), proportional, stream.fold(2), None)
+        test = spread(y_test, len(y_train), proportional, self.num_clients, stream.fold(2), None)
         return train, test, torch.arange(self.num_clients) // (self.num_clients // self.clusters)
 
     def divided(self, owns: npt.NDArray[np.float64], supply: Rows, stream: Stream) -> Rows:
@@ -143,39 +113,20 @@ class ClassSubsets(Ranged):
         if isinstance(self.subsets, str):
             each = self.classes_per_cluster
             owned = int(each) if each >= 1 else rounded_down(each, num_classes)
-            require(
-                1 <= owned <= num_classes <= owned * self.clusters,
-                "partition.classes_per_cluster",
-                self.classes_per_cluster,
+            fits = 1 <= owned <= num_classes <= owned * self.clusters
+            allowed = (
                 f"enough that {self.clusters} clusters own all {num_classes} classes of "
-                f"dataset={dataset.name}, and at most {num_classes}",
+                f"dataset={dataset.name}, and at most {num_classes}"
             )
+            require(fits, "partition.classes_per_cluster", each, allowed)
             while not owns.any(0).all():
                 chosen = rng.random(owns.shape).argsort(1)[:, :owned]
                 owns[:] = 0
                 np.put_along_axis(owns, chosen, 1.0, axis=1)
             return owns
         for g, subset in enumerate(self.subsets):
-            require(
-                all(0 <= c < num_classes for c in subset),
-                "partition.subsets",
-                list(subset),
-                f"classes 0 to {num_classes - 1} of dataset={dataset.name}; random fits any number",
-            )
+            known = all(0 <= c < num_classes for c in subset)
+            of = f"classes 0 to {num_classes - 1} of dataset={dataset.name}"
+            require(known, "partition.subsets", list(subset), f"{of}; random fits any number")
             owns[g, list(subset)] = 1
         return owns
-
-    def _cut(self, y: Rows, first: int, shares: Rows, stream: Stream, cap: int | None) -> Split:
-        """The split of one set whose rows start at pool row `first`; shares [G, Y] rows of each
-        class.
-        """
-        classes = shuffled_classes(y, shares.shape[1], stream.fold(0).numpy())
-        ends = shares.cumsum(0)
-        parts, sizes = [], []
-        for g in range(self.clusters):
-            own = np.concatenate(
-                [rows[e - n : e] for rows, e, n in zip(classes, ends[g], shares[g], strict=True)]
-            )
-            parts.append(stream.fold(1, g).numpy().permutation(own) + first)
-            sizes.append(even(len(own), self.num_clients // self.clusters))
-        return consecutive(np.concatenate(parts), np.concatenate(sizes), cap)

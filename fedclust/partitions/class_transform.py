@@ -12,14 +12,13 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedclust.core.types import Dataset, Pool, Split
-from fedclust.core.verbs import Partition
+from fedclust.core.types import Dataset, Pool
 from fedclust.helpers.effects import OnlyIf
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastZero, Ranged, Seed
+from fedclust.helpers.ranges import AtLeastZero, Seed
 from fedclust.helpers.rng import Stream
-from fedclust.partitions.concepts import Assignment, base_pool, dealt, with_concepts
-from fedclust.partitions.transform import changes_of, draws, transformed
+from fedclust.partitions.concepts import base_pool, with_concepts
+from fedclust.partitions.transform import Transform, changes_of, draws, transformed
 
 
 def _draws(given: Mapping[str, Any]) -> bool:
@@ -28,7 +27,7 @@ def _draws(given: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassTransform(Ranged):
+class ClassTransform(Transform):
     """A client's images of the chosen classes are transformed by the entry of the bank that its
     concept names; those of the other classes are as they are, for all.
 
@@ -36,26 +35,17 @@ class ClassTransform(Ranged):
     its entry.
 
     Attributes:
-        base: who owns which example; its own groups are not kept.
-        bank: two changes of images or more, each once.
         classes: the chosen classes, or how many of them are drawn.
         data_seed: of noise and of the classes that are drawn; the same for every seed of the run.
-        assignment: see `fedclust.partitions.concepts.dealt`.
+        base, bank, assignment: see `Transform`.
     """
 
     needs_classes: ClassVar[bool] = True
 
-    base: Partition
-    bank: Sequence[str] = ("identity", "rotate 90", "rotate 180", "rotate 270")
     classes: AtLeastZero | Sequence[AtLeastZero] = 3
     data_seed: Annotated[
         Seed, OnlyIf(_draws, "nothing in partition.bank is drawn, nor classes")
     ] = 0
-    assignment: Assignment = "balanced"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        changes_of(self.bank)
 
     def pool(self, dataset: Dataset) -> Pool:
         """The images, and those of the chosen classes under every entry of the bank.
@@ -74,14 +64,6 @@ class ClassTransform(Ranged):
         # an image that the base gives several labels changes only for the chosen ones
         plain = image.unsqueeze(1).expand(-1, len(changes))
         return with_concepts(pool, x=x, image=torch.where(own.unsqueeze(1), place[image], plain))
-
-    def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
-        """Train split, test split and group [M]."""
-        return dealt(self.base, len(self.bank), self.assignment, dataset, stream)
-
-    def concepts(self, dataset: Dataset) -> int:
-        """How many entries the bank has."""
-        return len(self.bank)
 
     def chosen(self, dataset: Dataset) -> Tensor:
         """The classes whose images differ, [m] int64 ascending.

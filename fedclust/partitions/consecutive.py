@@ -9,20 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from fedclust.core.types import Dataset, Pool, Split
-from fedclust.helpers.ranges import Clients, InnerFraction, Ranged
+from fedclust.core.types import Dataset, Split
+from fedclust.helpers.ranges import Clients, InnerFraction
 from fedclust.helpers.rng import Stream
-from fedclust.partitions.cut import (
-    even,
-    hold_out,
-    no_group,
-    plain_pool,
-    too_few,
-)
+from fedclust.partitions.cut import OfExamples, even, hold_out, no_group, too_few
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consecutive(Ranged):
+class Consecutive(OfExamples):
     """Client i owns the i-th of M equal pieces of all examples, training then test set, in file
     order; a random part of them is for training. No true groups.
 
@@ -33,10 +27,6 @@ class Consecutive(Ranged):
 
     num_clients: Clients
     train_fraction: InnerFraction = 0.7
-
-    def pool(self, dataset: Dataset) -> Pool:
-        """The training examples, then the test examples."""
-        return plain_pool(dataset)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
         """Train split, test split and group [M], all -1.

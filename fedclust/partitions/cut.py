@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,20 @@ import torch
 from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
-from fedclust.helpers.errors import ConfigError, DataError
+from fedclust.helpers.errors import ConfigError, DataError, require
+from fedclust.helpers.ranges import Ranged
+from fedclust.helpers.rng import Stream
 from fedclust.helpers.rounding import rounded_down
 
 Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfExamples(Ranged):
+    """A partition whose pool is the training examples, then the test examples."""
+
+    def pool(self, dataset: Dataset) -> Pool:
+        return plain_pool(dataset)
 
 
 def plain_pool(dataset: Dataset) -> Pool:
@@ -38,6 +49,13 @@ def check_test(dataset: Dataset) -> None:
             f"dataset={dataset.name} has no test set: use partition=natural, which cuts one per "
             "client"
         )
+
+
+def check_scale(images: Dataset | Pool, how: str) -> None:
+    """Raise a `ConfigError` if images that are moved are scaled pixel by pixel."""
+    plain = all(t.dim() < 2 or t.shape[-2:] == (1, 1) for t in (images.scale, images.shift))
+    allowed = f"statistics per pixel do not fit {how} images, use mean_std, unit or inverted"
+    require(plain, "dataset.normalise", "pixel", allowed)
 
 
 def too_few(dataset: Dataset, what: str, remedy: str) -> DataError:
@@ -109,6 +127,29 @@ def shuffled_classes(
     order = order[np.argsort(y[order], kind="stable")]
     parts = np.split(order, np.cumsum(np.bincount(y, minlength=num_classes))[:-1])
     return [part[:cap] for part in parts]
+
+
+def spread(
+    y: Rows, first: int, shares: Rows, num_clients: int, stream: Stream, cap: int | None
+) -> Split:
+    """The split of one set among clusters, whose examples are spread over their clients equally and
+    at random.
+
+    Args:
+        y: [N] labels of the set.
+        first: the pool row that it begins at.
+        shares: [G, Y] rows of each class for each cluster.
+        num_clients: M, a multiple of G.
+        stream: decides who gets what.
+        cap: at most this many rows per client, None for all.
+    """
+    classes, ends = shuffled_classes(y, shares.shape[1], stream.fold(0).numpy()), shares.cumsum(0)
+    parts, sizes = [], []
+    for g, share in enumerate(shares):
+        own = [rows[e - n : e] for rows, e, n in zip(classes, ends[g], share, strict=True)]
+        parts.append(stream.fold(1, g).numpy().permutation(np.concatenate(own)) + first)
+        sizes.append(even(len(parts[-1]), num_clients // len(shares)))
+    return consecutive(np.concatenate(parts), np.concatenate(sizes), cap)
 
 
 def deal(counts: Rows, classes: list[Rows]) -> tuple[Rows, Rows]:

@@ -14,17 +14,18 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from fedclust.core.types import Dataset, Pool, Split
+from fedclust.core.types import Dataset, Split
 from fedclust.helpers.errors import ConfigError
-from fedclust.helpers.ranges import AtLeastOne, Clients, Positive, Ranged
+from fedclust.helpers.ranges import AtLeastOne, Clients, Positive
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.cut import (
+    OfExamples,
     Rows,
     check_test,
-    grouped,
+    consecutive,
+    deal,
     labels,
     no_group,
-    plain_pool,
     shuffled_classes,
     too_few,
 )
@@ -34,7 +35,7 @@ _TRIES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class DirichletLabels(Ranged):
+class DirichletLabels(OfExamples):
     """Every class is divided among the clients by a draw from Dirichlet(alpha, …, alpha); no true
     groups.
 
@@ -54,10 +55,6 @@ class DirichletLabels(Ranged):
     alpha: Positive = 0.5
     min_examples: AtLeastOne = 10
 
-    def pool(self, dataset: Dataset) -> Pool:
-        """The training examples, then the test examples."""
-        return plain_pool(dataset)
-
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
         """Train split, test split and group [M], all -1.
 
@@ -65,28 +62,19 @@ class DirichletLabels(Ranged):
             ConfigError: no draw gave every client enough examples.
         """
         check_test(dataset)
-        if len(dataset.y_train) < self.min_examples * self.num_clients:
-            raise too_few(
-                dataset,
-                f"{len(dataset.y_train)} for {self.num_clients} clients with {self.min_examples} "
-                "each",
-                "lower partition.num_clients or partition.min_examples",
-            )
         y_train, y_test = labels(dataset.y_train), labels(dataset.y_test)
+        if len(y_train) < self.min_examples * self.num_clients:
+            what = f"{len(y_train)} for {self.num_clients} clients with {self.min_examples} each"
+            cure = "lower partition.num_clients or partition.min_examples"
+            raise too_few(dataset, what, cure)
         share = self._shares(np.bincount(y_train, minlength=dataset.num_classes), stream.fold(0))
         train = self._deal(y_train, share, stream.fold(1), 0)
-        return (
-            train,
-            self._deal(y_test, share, stream.fold(2), len(y_train)),
-            no_group(self.num_clients),
-        )
+        test = self._deal(y_test, share, stream.fold(2), len(y_train))
+        return train, test, no_group(self.num_clients)
 
     def draw(self, supply: Rows, rng: np.random.Generator) -> npt.NDArray[np.float64]:
         """Weight of every client in every class, [M, Y]; `supply` [Y] examples of each class."""
-        share: npt.NDArray[np.float64] = rng.dirichlet(
-            np.full(self.num_clients, self.alpha), len(supply)
-        ).T
-        return share
+        return rng.dirichlet(np.full(self.num_clients, self.alpha), len(supply)).T
 
     def _shares(self, supply: Rows, stream: Stream) -> npt.NDArray[np.float64]:
         """Share of each class for each client, [M, Y]."""
@@ -97,15 +85,12 @@ class DirichletLabels(Ranged):
                 return share
         raise ConfigError(
             f"partition.alpha={self.alpha} is not allowed: {_TRIES} draws left a client with "
-            "fewer than "
-            f"partition.min_examples={self.min_examples}: raise alpha, or lower min_examples or "
-            "num_clients"
+            f"fewer than partition.min_examples={self.min_examples}: raise alpha, or lower "
+            "min_examples or num_clients"
         )
 
     def _deal(self, y: Rows, share: npt.NDArray[np.float64], stream: Stream, first: int) -> Split:
         classes = shuffled_classes(y, share.shape[1], stream.numpy())
         counts = equal_shares(share, np.bincount(y, minlength=share.shape[1]))
-        owner = np.concatenate(
-            [np.repeat(np.arange(self.num_clients), column) for column in counts.T]
-        )
-        return grouped(np.concatenate(classes) + first, owner, self.num_clients)
+        rows, sizes = deal(counts, classes)
+        return consecutive(rows + first, sizes)

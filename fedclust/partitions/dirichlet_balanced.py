@@ -22,15 +22,24 @@ class BalancedDirichlet(DirichletLabels):
     """
 
     def draw(self, supply: Rows, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-        """Weight of every client in every class, [M, Y]."""
-        limit = supply.sum() / self.num_clients
-        share = np.zeros((self.num_clients, len(supply)))
-        held = np.zeros(self.num_clients)
+        owns, limit = self.owns(len(supply), rng), supply.sum() / self.num_clients
+        share, held = np.zeros(owns.shape), np.zeros(self.num_clients)
         for c, count in enumerate(supply):
-            weight = rng.dirichlet(np.full(self.num_clients, self.alpha)) * (held < limit)
-            total = weight.sum()
-            # a tiny alpha may give all weight to those that are full
-            weight = weight / total if total > 0 else (held < limit) / (held < limit).sum()
-            share[:, c] = weight
-            held += weight * count
+            clients = np.flatnonzero(owns[:, c])
+            room = held[clients] < limit
+            weight = rng.dirichlet(np.full(len(clients), self.alpha)) * room
+            if weight.sum() == 0:  # a tiny alpha may give all weight to those that are full
+                weight = self.instead(room)
+            share[clients, c] = weight / weight.sum()
+            held[clients] += share[clients, c] * count
         return share
+
+    def owns(self, num_classes: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+        """Which classes every client has, [M, Y]."""
+        return np.ones((self.num_clients, num_classes), dtype=bool)
+
+    def instead(self, room: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Who shares a class whose draw is for full clients alone; `room` is of those who have
+        it.
+        """
+        return room

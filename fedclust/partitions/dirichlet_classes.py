@@ -11,14 +11,13 @@ import numpy.typing as npt
 
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.helpers.ranges import AtLeastOne
-from fedclust.partitions.cut import Rows
-from fedclust.partitions.dirichlet import DirichletLabels
+from fedclust.partitions.dirichlet_balanced import BalancedDirichlet
 
 _TRIES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassDirichlet(DirichletLabels):
+class ClassDirichlet(BalancedDirichlet):
     """Every client draws its classes; each class is divided by Dirichlet(alpha) among the clients
     that have it.
 
@@ -33,30 +32,18 @@ class ClassDirichlet(DirichletLabels):
 
     classes_per_client: AtLeastOne = 2
 
-    def draw(self, supply: Rows, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-        """Weight of every client in every class, [M, Y]."""
-        owns = self._owns(len(supply), rng)
-        limit = supply.sum() / self.num_clients
-        share, held = np.zeros(owns.shape), np.zeros(self.num_clients)
-        for c, count in enumerate(supply):
-            clients = np.flatnonzero(owns[:, c])
-            weight = rng.dirichlet(np.full(len(clients), self.alpha))
-            weight = weight * (held[clients] < limit)
-            if weight.sum() == 0:
-                weight = np.arange(len(clients)) == len(clients) - 1  # the last client takes it
-            share[clients, c] = weight / weight.sum()
-            held[clients] += share[clients, c] * count
-        return share
+    def instead(self, room: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        last: npt.NDArray[np.bool_] = np.arange(len(room)) == len(room) - 1
+        return last
 
-    def _owns(self, num_classes: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
-        """Which classes every client has, [M, Y]."""
+    def owns(self, num_classes: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
         each = self.classes_per_client
         allowed = f"at most the {num_classes} classes of the dataset"
         require(each <= num_classes, "partition.classes_per_client", each, allowed)
         least = max(each * self.num_clients // num_classes // 2, 1)
+        owns: npt.NDArray[np.bool_]
         for _ in range(_TRIES):
-            order = rng.random((self.num_clients, num_classes)).argsort(1)
-            owns: npt.NDArray[np.bool_] = order < each
+            owns = rng.random((self.num_clients, num_classes)).argsort(1) < each
             if owns.sum(0).min() >= least:
                 return owns
         raise ConfigError(

@@ -28,13 +28,10 @@ class LabelGroupDirichlet(DirichletLabels):
     label_groups: AtLeastOne = 3
 
     def draw(self, supply: Rows, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-        """Weight of every client in every class, [M, Y]."""
         groups, num_classes = self.label_groups, len(supply)
         allowed = f"at most the {num_classes} classes of the dataset"
         require(groups <= num_classes, "partition.label_groups", groups, allowed)
         group = np.repeat(np.arange(groups), even(num_classes, groups))
         group = group[rng.permutation(num_classes)]
-        share: npt.NDArray[np.float64] = rng.dirichlet(
-            np.full(self.num_clients, self.alpha), groups
-        )
-        return share[group].T
+        each: npt.NDArray[np.float64] = np.full(self.num_clients, self.alpha)
+        return rng.dirichlet(each, groups)[group].T

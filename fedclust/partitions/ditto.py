@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedclust.core.types import Dataset, Pool, Split
+from fedclust.core.types import Dataset, Split
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, Clients, Ranged, Seed
+from fedclust.helpers.ranges import AtLeastOne, Clients, Seed
 from fedclust.helpers.rng import Stream
-from fedclust.partitions.cut import Rows, check_test, labels, plain_pool
+from fedclust.partitions.cut import OfExamples, Rows, check_test, labels
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ditto(Ranged):
+class Ditto(OfExamples):
     """Client u owns the classes u, u + 1, … modulo their number, in lognormal shares of a lognormal
     size.
 
@@ -41,41 +41,27 @@ class Ditto(Ranged):
     total: AtLeastOne = 60_000
     data_seed: Seed | None = 233
 
-    def pool(self, dataset: Dataset) -> Pool:
-        """The training images, then the test images."""
-        return plain_pool(dataset)
-
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
-        """Train split, test split and group [M]."""
         check_test(dataset)
-        require(
-            self.classes_per_client <= dataset.num_classes,
-            "partition.classes_per_client",
-            self.classes_per_client,
-            f"at most the {dataset.num_classes} classes of dataset={dataset.name}",
-        )
+        each, num_classes = self.classes_per_client, dataset.num_classes
+        allowed = f"at most the {num_classes} classes of dataset={dataset.name}"
+        require(each <= num_classes, "partition.classes_per_client", each, allowed)
         # the published numbers come from NumPy's legacy generator
         rng = stream.numpy() if self.data_seed is None else np.random.RandomState(self.data_seed)
         size = rng.lognormal(3, 1, self.num_clients) + 10
         size = self.total * size / size.sum()
-        train_list, test_list = (
-            _Reader(labels(dataset.y_train), 0),
-            _Reader(labels(dataset.y_test), len(dataset.y_train)),
-        )
+        images = _Reader(labels(dataset.y_train), 0)
+        tests = _Reader(labels(dataset.y_test), len(dataset.y_train))
         train, test = [], []
         for u in range(self.num_clients):
-            share = rng.lognormal(1, 1, self.classes_per_client)
+            share = rng.lognormal(1, 1, each)
             share = share / share.sum()
-            owned = [((u + j) % dataset.num_classes, p * size[u]) for j, p in enumerate(share)]
-            train.append(
-                torch.from_numpy(np.concatenate([train_list.take(c, int(n) + 1) for c, n in owned]))
-            )
-            test.append(
-                torch.from_numpy(
-                    np.concatenate([test_list.take(c, int(n / 6) + 1) for c, n in owned])
-                )
-            )
-        return Split.of(train), Split.of(test), torch.arange(self.num_clients) % dataset.num_classes
+            owned = [((u + j) % num_classes, p * size[u]) for j, p in enumerate(share)]
+            train.append(np.concatenate([images.take(c, int(n) + 1) for c, n in owned]))
+            test.append(np.concatenate([tests.take(c, int(n / 6) + 1) for c, n in owned]))
+        group = torch.arange(self.num_clients) % num_classes
+        splits = [Split.of([torch.from_numpy(rows) for rows in part]) for part in (train, test)]
+        return splits[0], splits[1], group
 
 
 class _Reader:

@@ -65,13 +65,9 @@ class Femnist10(Ranged):
     def __post_init__(self) -> None:
         super().__post_init__()
         least = 2 * _OWNED * self.num_clients
-        require(
-            self.total is None or self.total >= least,
-            "partition.total",
-            self.total,
-            f"at least {least}, six for each of partition.num_clients, or null for the sizes as "
-            "drawn",
-        )
+        fits = self.total is None or self.total >= least
+        each = f"at least {least}, six for each of partition.num_clients"
+        require(fits, "partition.total", self.total, f"{each}, or null for the sizes as drawn")
 
     def pool(self, dataset: Dataset) -> Pool:
         """The training images of the ten classes, relabelled 0 to 9.
@@ -79,10 +75,12 @@ class Femnist10(Ranged):
         Raises:
             ConfigError: the dataset has no ten classes from `first_class` on.
         """
-        return plain_pool(self._narrowed(dataset))
+        y = self._relabelled(dataset)
+        x, y = dataset.x_train[y >= 0], y[y >= 0]
+        ten = changed(dataset, x_train=x, y_train=y, num_classes=_CLASSES, owner=None)
+        return plain_pool(changed(ten, x_test=x[:0], y_test=y[:0]))
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
-        """Train split, test split and group [M]."""
         y = self._relabelled(dataset)
         classes = shuffled_classes(
             labels(y[y >= 0]), _CLASSES, stream.fold(0).numpy(), self.max_per_class
@@ -100,50 +98,28 @@ class Femnist10(Ranged):
         else:
             rows, sizes = deal(self._affordable(dataset, counts, supply), classes)
         if (sizes < 2).any():
-            raise too_few(
-                dataset, "a client would get fewer than 2", "choose another partition.first_class"
-            )
+            what, cure = "a client would get fewer than 2", "choose another partition.first_class"
+            raise too_few(dataset, what, cure)
         train, test = hold_out(rows, sizes, 0.9, stream.fold(2).numpy())
         return train, test, torch.from_numpy(client % _CLASSES)
 
     def _first(self, dataset: Dataset) -> int:
         """The dataset's class that becomes class 0."""
-        if self.first_class == "auto":
-            require(
-                dataset.num_classes in _LETTERS_FROM,
-                "partition.first_class",
-                "auto",
-                f"a class, because dataset={dataset.name} has {dataset.num_classes} classes, "
-                f"not {' or '.join(map(str, sorted(_LETTERS_FROM)))}",
-            )
+        first, there = self.first_class, f"dataset={dataset.name} has {dataset.num_classes}"
+        if first == "auto":
+            known = " or ".join(map(str, sorted(_LETTERS_FROM)))
+            allowed = f"a class, because {there} classes, not {known}"
+            require(dataset.num_classes in _LETTERS_FROM, "partition.first_class", first, allowed)
             return _LETTERS_FROM[dataset.num_classes]
-        require(
-            self.first_class <= dataset.num_classes - _CLASSES,
-            "partition.first_class",
-            self.first_class,
-            f"ten classes from there on are needed, but dataset={dataset.name} has "
-            f"{dataset.num_classes}",
-        )
-        return self.first_class
+        allowed = f"ten classes from there on are needed, but {there}"
+        fits = first <= dataset.num_classes - _CLASSES
+        require(fits, "partition.first_class", first, allowed)
+        return first
 
     def _relabelled(self, dataset: Dataset) -> Tensor:
         """Labels 0 to 9 of the training images, -1 for those of other classes, [N_train]."""
         y = dataset.y_train - self._first(dataset)
         return y.masked_fill((y < 0) | (y >= _CLASSES), -1)
-
-    def _narrowed(self, dataset: Dataset) -> Dataset:
-        y = self._relabelled(dataset)
-        kept = y >= 0
-        x = dataset.x_train[kept]
-        return changed(
-            dataset,
-            x_train=x,
-            y_train=y[kept],
-            x_test=x[:0],
-            y_test=y[:0],
-            num_classes=_CLASSES,
-            owner=None,
-        )
 
     def _each(self, rng: np.random.Generator) -> Rows:
         """Images of each owned class, [M]: max(2, int(q / 3)), q lognormal(4, 1) + 5 scaled to
@@ -169,11 +145,8 @@ class Femnist10(Ranged):
         if ((fits == 0) & (counts > 0)).any():
             short = int((supply - demand).argmin())
             lacking = short + self._first(dataset)
-            raise too_few(
-                dataset,
-                f"{int(supply[short])} of class {lacking}, asked for {int(demand[short])}",
-                "lower partition.total or partition.num_clients",
-            )
+            what = f"{int(supply[short])} of class {lacking}, asked for {int(demand[short])}"
+            raise too_few(dataset, what, "lower partition.total or partition.num_clients")
         return fits
 
 

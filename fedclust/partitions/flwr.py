@@ -16,18 +16,18 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from fedclust.core.types import Dataset, Pool, Split
+from fedclust.core.types import Dataset, Split
 from fedclust.helpers.errors import ConfigError, UserError, did_you_mean, require
 from fedclust.helpers.extras import install
-from fedclust.helpers.ranges import Ranged
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.cut import (
+    OfExamples,
     Rows,
     check_test,
-    grouped,
+    consecutive,
+    deal,
     labels,
     no_group,
-    plain_pool,
     shuffled_classes,
 )
 from fedclust.partitions.shares import equal_shares
@@ -36,7 +36,7 @@ _MODULE = "flwr_datasets.partitioner"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flwr(Ranged):
+class Flwr(OfExamples):
     """The clients of a partitioner; no true groups.
 
     It sees a table with the columns `label`, `row` and, of data with natural clients, `client`.
@@ -51,10 +51,6 @@ class Flwr(Ranged):
 
     partitioner: str
     options: Mapping[str, Any] | None = None
-
-    def pool(self, dataset: Dataset) -> Pool:
-        """The training examples, then the test examples."""
-        return plain_pool(dataset)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
         """Train split, test split and group [M], all -1.
@@ -76,11 +72,10 @@ class Flwr(Ranged):
         shares = np.zeros((len(parts), dataset.num_classes))
         np.add.at(shares, (owner, y_train[rows]), 1)
         counts = equal_shares(shares, np.bincount(y_test, minlength=dataset.num_classes))
-        dealt = shuffled_classes(y_test, dataset.num_classes, stream.fold(1).numpy())
-        given = [part[:count] for part, count in zip(dealt, counts.sum(0), strict=True)]
-        tester = np.concatenate([np.repeat(np.arange(len(parts)), one) for one in counts.T])
-        test = grouped(np.concatenate(given) + len(y_train), tester, len(parts))
-        return grouped(rows, owner, len(parts)), test, no_group(len(parts))
+        classes = shuffled_classes(y_test, dataset.num_classes, stream.fold(1).numpy())
+        tests, tested = deal(counts, classes)
+        test = consecutive(tests + len(y_train), tested)
+        return consecutive(rows, sizes), test, no_group(len(parts))
 
     def seed_of(self, stream: Stream) -> int:
         """The partitioner's seed where none is given, from the run's."""

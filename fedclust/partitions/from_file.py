@@ -33,7 +33,6 @@ class FromFile(Ranged):
     shared: bool = False
 
     def pool(self, dataset: Dataset) -> Pool:
-        """The pool of `base`."""
         return replace(self.base.pool(dataset), in_order=False)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
@@ -47,8 +46,7 @@ class FromFile(Ranged):
         if len(both) and not self.shared:
             raise DataError(
                 f"{self.path} has row {int(both[0])} in a training and a test set ({len(both)} "
-                "such rows): "
-                "rows count the training images, then the test images; partition.shared=true "
-                "allows it"
+                "such rows): rows count the training images, then the test images; "
+                "partition.shared=true allows it"
             )
         return train, test, group

@@ -9,24 +9,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedclust.core.types import Dataset, Pool, Split
-from fedclust.helpers.ranges import AtLeastOne, Clients, Ranged
+from fedclust.core.types import Dataset, Split
+from fedclust.helpers.ranges import AtLeastOne, Clients
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.cut import (
+    OfExamples,
     Rows,
     consecutive,
     even,
     hold_out,
     labels,
     no_group,
-    plain_pool,
     too_few,
 )
 from fedclust.partitions.power_law import class_counts
 
 
 @dataclass(frozen=True, kw_only=True)
-class IID(Ranged):
+class IID(OfExamples):
     """Examples drawn uniformly without replacement; no true groups.
 
     Attributes:
@@ -46,23 +46,15 @@ class IID(Ranged):
         """Whether the sizes are drawn as those of clients with two classes."""
         return self.sizes == "power_law"
 
-    def pool(self, dataset: Dataset) -> Pool:
-        """The training examples, then the test examples."""
-        return plain_pool(dataset)
-
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
         """Train split, test split and group [M], all -1."""
         num_train, num_test = len(dataset.x_train), len(dataset.x_test)
         group = no_group(self.num_clients)
         if self.sizes == "power_law":
-            train, test = self._power_law(dataset, stream)
-            return train, test, group
+            return *self._power_law(dataset, stream), group
         if num_train < self.num_clients:
-            raise too_few(
-                dataset,
-                f"{num_train} for {self.num_clients} clients",
-                "lower partition.num_clients",
-            )
+            what = f"{num_train} for {self.num_clients} clients"
+            raise too_few(dataset, what, "lower partition.num_clients")
         rows = stream.fold(0).numpy().permutation(num_train)
         train = consecutive(rows, even(num_train, self.num_clients), self.examples_per_client)
         rows = stream.fold(1).numpy().permutation(num_test) + num_train

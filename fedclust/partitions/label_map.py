@@ -85,11 +85,9 @@ class LabelMap(Ranged):
         return with_concepts(pool, y=self.table(dataset).T[pool.y])
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
-        """Train split, test split and group [M]."""
         return dealt(self.base, self.concepts(dataset), self.assignment, dataset, stream)
 
     def concepts(self, dataset: Dataset) -> int:
-        """How many tables there are."""
         return len(self.table(dataset))
 
     def table(self, dataset: Dataset) -> Tensor:
@@ -101,12 +99,13 @@ class LabelMap(Ranged):
         num_classes = dataset.num_classes
         rows = [list(row) for row in self._rows(num_classes)]
         for g, row in enumerate(rows):
-            require(
-                sorted(row) == list(range(num_classes)),
-                "partition.maps" if isinstance(self.maps, str) else f"partition.maps[{g}]",
-                self.maps if isinstance(self.maps, str) else row,
-                f"permutations of the classes 0 to {num_classes - 1} of dataset={dataset.name}",
+            named = isinstance(self.maps, str)
+            key, given = ("", self.maps) if named else (f"[{g}]", row)
+            allowed = (
+                f"permutations of the classes 0 to {num_classes - 1} of dataset={dataset.name}"
             )
+            fits = sorted(row) == list(range(num_classes))
+            require(fits, f"partition.maps{key}", given, allowed)
         return torch.tensor(rows)
 
     def _rows(self, num_classes: int) -> Iterator[Sequence[int]]:
@@ -142,13 +141,10 @@ class LabelMap(Ranged):
                 continue
             known.add(tuple(new.tolist()))
             yield new.tolist()
-        require(
-            len(known) == self.num_concepts,
-            "partition.num_concepts",
-            self.num_concepts,
-            f"there are not so many permutations of {num_classes} classes with "
-            f"partition.moved={moved}",
-        )
+        several = f"there are not so many permutations of {num_classes} classes"
+        allowed = f"{several} with partition.moved={moved}"
+        fits = len(known) == self.num_concepts
+        require(fits, "partition.num_concepts", self.num_concepts, allowed)
 
     def _pooled(self, num_classes: int) -> Iterator[Sequence[int]]:
         """All orders of some random classes, the identity first."""

@@ -61,7 +61,6 @@ class LabelNoise(Ranged):
         return replace(with_concepts(pool, y=torch.stack(labels, 1)), concepts=1)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
-        """Train split, test split and group [M]."""
         count = len(self.rates)
         train, test, group = dealt(self.base, count, self.assignment, dataset, stream)
         # from row r * count + g to the g-th rate, or to the right label, of r * (count + 1)

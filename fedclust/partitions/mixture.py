@@ -47,12 +47,9 @@ class Mixture(Ranged):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            isinstance(self.base, ConceptPartition),
-            "partition.base",
-            type(self.base).__name__,
-            "a partition with concepts to mix: label_map, transform or class_transform",
-        )
+        given, mixes = type(self.base).__name__, isinstance(self.base, ConceptPartition)
+        allowed = "a partition with concepts to mix: label_map, transform or class_transform"
+        require(mixes, "partition.base", given, allowed)
         if not isinstance(self.shares, str):
             sums = [abs(sum(row) - 1) < _EXACT and min(row) >= 0 for row in self.shares if row]
             fits = len(sums) == len(self.shares) >= 1 and all(sums)
@@ -60,20 +57,16 @@ class Mixture(Ranged):
             require(fits, "partition.shares", [list(row) for row in self.shares], allowed)
 
     def pool(self, dataset: Dataset) -> Pool:
-        """The pool of the base."""
         return base_pool(self.base, dataset)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
-        """Train split, test split and group [M]."""
         concepts = self.base.concepts(dataset)
         with of_base():
             train, test, _ = self.base.split(dataset, stream.fold(0))
         shares = self._shares(len(train.count), concepts, stream.fold(1).numpy())
-        mixed = [
-            _mixed(split, shares, stream.fold(2 + i).numpy())
-            for i, split in enumerate((train, test))
-        ]
-        return mixed[0], mixed[1], torch.from_numpy(shares.argmax(1))
+        train = _mixed(train, shares, stream.fold(2).numpy())
+        test = _mixed(test, shares, stream.fold(3).numpy())
+        return train, test, torch.from_numpy(shares.argmax(1))
 
     def _shares(
         self, num_clients: int, concepts: int, rng: np.random.Generator

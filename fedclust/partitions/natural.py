@@ -9,24 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedclust.core.types import Dataset, Pool, Split
+from fedclust.core.types import Dataset, Split
 from fedclust.core.validation import apart
 from fedclust.helpers.effects import IfTestsAreCut
 from fedclust.helpers.errors import ConfigError, DataError
-from fedclust.helpers.ranges import AtLeastOne, InnerFraction, Ranged
+from fedclust.helpers.ranges import AtLeastOne, InnerFraction
 from fedclust.helpers.rng import Stream
 from fedclust.helpers.rounding import rounded_down
-from fedclust.partitions.cut import grouped, hold_out, labels, no_group, plain_pool, too_few
+from fedclust.partitions.cut import OfExamples, grouped, hold_out, labels, no_group, too_few
 
 
 @dataclass(frozen=True, kw_only=True)
-class Natural(Ranged):
+class Natural(OfExamples):
     """Client i owns the examples of natural client i.
 
     Where the dataset says whose its test examples are, every client has those. Else the examples of
     a client are cut into a training and a test set, anew for every seed unless the dataset names
-    one. Group of a client: the one
-    that the dataset names.
+    one. Examples without an owner are nobody's. Group of a client: the one that the dataset names.
 
     Attributes:
         train_fraction: share of the training set where it is cut here, rounded down.
@@ -36,12 +35,6 @@ class Natural(Ranged):
 
     train_fraction: Annotated[InnerFraction, IfTestsAreCut()] = 0.9
     min_train: AtLeastOne | None = None
-
-    def pool(self, dataset: Dataset) -> Pool:
-        """The training examples, then the test examples; nobody owns those whose owner the dataset
-        does not name.
-        """
-        return plain_pool(dataset)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
         """Train split, test split and group [M], -1 where the dataset names none.
@@ -68,11 +61,8 @@ class Natural(Ranged):
         elif int(train.count.min()) < 1:
             client = int(train.count.argmin())
             name = dataset.names.clients[client] if dataset.names.clients else client
-            raise too_few(
-                dataset,
-                f"client {name} has {int(test.count[client])}, none of them to train on",
-                "partition.min_train=1 leaves such clients out",
-            )
+            what = f"client {name} has {int(test.count[client])}, none of them to train on"
+            raise too_few(dataset, what, "partition.min_train=1 leaves such clients out")
         return train, test, group
 
     def _cut(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split]:
@@ -90,11 +80,8 @@ class Natural(Ranged):
             tested = whole.count - rounded_down(self.train_fraction, whole.count)
             y = torch.zeros_like(dataset.owner)
             tests = apart(whole, y, tested, stream, dataset.unit).numpy()
-            learnt, tried = rows[~tests], rows[tests]
-            return (
-                grouped(learnt, owner[learnt], len(sizes)),
-                grouped(tried, owner[tried], len(sizes)),
-            )
+            parts = [grouped(part, owner[part], len(sizes)) for part in (rows[~tests], rows[tests])]
+            return parts[0], parts[1]
         tests = labels(dataset.test_owner)
         clients = max(1 + int(part.max(initial=-1)) for part in (owner, tests))
         clients = max(clients, len(dataset.names.clients))  # the last may have no example at all

@@ -14,17 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedclust.core.types import Dataset, Pool, Split
+from fedclust.core.types import Dataset, Split
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, Clients, Range, Ranged
+from fedclust.helpers.ranges import AtLeastOne, Clients, Range
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.cut import (
+    OfExamples,
     Rows,
     deal,
     even,
     hold_out,
     labels,
-    plain_pool,
     shuffled_classes,
     too_few,
 )
@@ -33,7 +33,7 @@ _FIRST = 10  # images every client has, spread evenly over its classes
 
 
 @dataclass(frozen=True, kw_only=True)
-class PowerLaw(Ranged):
+class PowerLaw(OfExamples):
     """Client u owns the classes u, u + 1, … modulo their number; nobody shares, 90 % are for
     training.
 
@@ -51,22 +51,9 @@ class PowerLaw(Ranged):
     needs_classes: ClassVar[bool] = True
 
     num_clients: Clients
-    classes_per_client: AtLeastOne = 2
+    classes_per_client: Annotated[int, Range(1, _FIRST)] = 2
     spread: Annotated[float, Range(0, 10)] = 2.0
     max_per_class: AtLeastOne | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            self.classes_per_client <= _FIRST,
-            "partition.classes_per_client",
-            self.classes_per_client,
-            f"1 to {_FIRST}",
-        )
-
-    def pool(self, dataset: Dataset) -> Pool:
-        """The training images, then the test images."""
-        return plain_pool(dataset)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
         """Train split, test split and group [M].
@@ -78,14 +65,8 @@ class PowerLaw(Ranged):
         rng = stream.fold(0).numpy()
         classes = shuffled_classes(y, dataset.num_classes, rng, self.max_per_class)
         supply = np.array([len(rows) for rows in classes])
-        counts = class_counts(
-            dataset,
-            supply,
-            self.num_clients,
-            self.classes_per_client,
-            stream.fold(1).numpy(),
-            self.spread,
-        )
+        owned, rng = self.classes_per_client, stream.fold(1).numpy()
+        counts = class_counts(dataset, supply, self.num_clients, owned, rng, self.spread)
         rows, sizes = deal(counts, classes)
         train, test = hold_out(rows, sizes, 0.9, stream.fold(2).numpy())
         return train, test, torch.arange(self.num_clients) % dataset.num_classes
@@ -111,12 +92,8 @@ def class_counts(
     """
     num_classes = len(supply)
     allowed = f"at most the {num_classes} classes of dataset={dataset.name}"
-    require(
-        classes_per_client <= num_classes,
-        "partition.classes_per_client",
-        classes_per_client,
-        allowed,
-    )
+    fits = classes_per_client <= num_classes
+    require(fits, "partition.classes_per_client", classes_per_client, allowed)
     client = np.arange(num_clients)
     owned = (client[:, None] + np.arange(classes_per_client)) % num_classes  # [M, c]
     counts = np.zeros((num_clients, num_classes), dtype=np.int64)
@@ -127,12 +104,10 @@ def class_counts(
         needed = int(used[short])
         what = f"{int(supply[short])} of class {short}, {needed} are needed for ten per client"
         raise too_few(dataset, what, "lower partition.num_clients")
-    shares = rng.lognormal(
-        0, spread, (num_classes, -(-num_clients // num_classes), classes_per_client)
-    )
-    extra = ((supply - used)[:, None, None] * shares / shares.sum((1, 2), keepdims=True)).astype(
-        np.int64
-    )
+    shape = num_classes, -(-num_clients // num_classes), classes_per_client
+    shares = rng.lognormal(0, spread, shape)
+    left = (supply - used)[:, None, None]
+    extra = (left * shares / shares.sum((1, 2), keepdims=True)).astype(np.int64)
     for u in client:
         for j, c in enumerate(owned[u]):
             more = extra[c, u // num_classes, j]

@@ -55,7 +55,6 @@ class Quantity(Ranged):
     min_examples: AtLeastOne = 10
 
     def pool(self, dataset: Dataset) -> Pool:
-        """The pool of the base."""
         return base_pool(self.base, dataset)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:

@@ -14,13 +14,7 @@ from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Clients, Ranged
 from fedclust.helpers.rng import Stream
-from fedclust.partitions.cut import (
-    Rows,
-    check_test,
-    consecutive,
-    even,
-    too_few,
-)
+from fedclust.partitions.cut import Rows, check_scale, check_test, consecutive, even, too_few
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,18 +37,11 @@ class Rotated(Ranged):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.num_rotations in (1, 2, 4),
-            "partition.num_rotations",
-            self.num_rotations,
-            "1, 2 or 4, because only multiples of 90 degrees map pixels to pixels",
-        )
-        require(
-            self.num_clients % self.num_rotations == 0,
-            "partition.num_clients",
-            self.num_clients,
-            f"a multiple of partition.num_rotations={self.num_rotations}",
-        )
+        turns, clients = self.num_rotations, self.num_clients
+        allowed = "1, 2 or 4, because only multiples of 90 degrees map pixels to pixels"
+        require(turns in (1, 2, 4), "partition.num_rotations", turns, allowed)
+        allowed = f"a multiple of partition.num_rotations={turns}"
+        require(clients % turns == 0, "partition.num_clients", clients, allowed)
 
     def pool(self, dataset: Dataset) -> Pool:
         """Rotation after rotation, the training then the test images; rotated once, in uint8.
@@ -63,26 +50,16 @@ class Rotated(Ranged):
             ConfigError: the examples are no square images, or are normalised pixel by pixel.
         """
         shape = dataset.shape
-        require(
-            len(shape) == 3 and shape[1] == shape[2],
-            "partition",
-            "rotated",
-            f"it needs square images, but an example of dataset={dataset.name} has shape "
-            f"{tuple(shape)}",
-        )
-        require(
-            all(t.dim() < 2 or t.shape[-2:] == (1, 1) for t in (dataset.scale, dataset.shift)),
-            "dataset.normalise",
-            "pixel",
-            "statistics per pixel do not fit rotated images, use mean_std, unit or inverted",
-        )
+        needed = f"it needs square images, but an example of dataset={dataset.name} has shape "
+        square = len(shape) == 3 and shape[1] == shape[2]
+        require(square, "partition", "rotated", f"{needed}{tuple(shape)}")
+        check_scale(dataset, "rotated")
         total = len(dataset.x_train) + len(dataset.x_test)
         x = torch.empty(self.num_rotations * total, *shape, dtype=dataset.x_train.dtype)
         row = 0
         for rotation in range(self.num_rotations):
             for part in (dataset.x_train, dataset.x_test):
-                # NumPy rotates without a copy, so every image is written once, straight to its
-                # place
+                # NumPy rotates without a copy, so every image is written once
                 turned = np.rot90(part.numpy(), rotation * 4 // self.num_rotations, (2, 3))
                 x.numpy()[row : row + len(part)] = turned
                 row += len(part)
@@ -101,22 +78,14 @@ class Rotated(Ranged):
         num_train, num_test = len(dataset.x_train), len(dataset.x_test)
         parts = self.num_clients // self.num_rotations
         if parts > num_train:
-            raise too_few(
-                dataset,
-                f"{num_train} for {parts} clients per rotation",
-                "lower partition.num_clients",
-            )
+            what = f"{num_train} for {parts} clients per rotation"
+            raise too_few(dataset, what, "lower partition.num_clients")
         # pool row where a rotation starts
         first = np.arange(self.num_rotations) * (num_train + num_test)
         train: Rows = np.concatenate(
             [row + stream.fold(r).numpy().permutation(num_train) for r, row in enumerate(first)]
         )
         test: Rows = (first[:, None] + num_train + np.arange(num_test)).reshape(-1)
-        train_sizes = np.tile(even(num_train, parts), self.num_rotations)
-        test_sizes = np.tile(even(num_test, parts), self.num_rotations)
-        group = torch.arange(self.num_clients) // parts
-        return (
-            consecutive(train, train_sizes, self.examples_per_client),
-            consecutive(test, test_sizes),
-            group,
-        )
+        sizes = [np.tile(even(size, parts), self.num_rotations) for size in (num_train, num_test)]
+        learnt = consecutive(train, sizes[0], self.examples_per_client)
+        return learnt, consecutive(test, sizes[1]), torch.arange(self.num_clients) // parts

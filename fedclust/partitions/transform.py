@@ -20,6 +20,7 @@ from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Ranged, Seed
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.concepts import Assignment, base_pool, dealt, with_concepts
+from fedclust.partitions.cut import check_scale
 from fedclust.partitions.image_changes import Change, changed_into, parsed
 
 
@@ -65,11 +66,9 @@ class Transform(Ranged):
         return with_concepts(pool, x=x, image=place[image])
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
-        """Train split, test split and group [M]."""
         return dealt(self.base, len(self.bank), self.assignment, dataset, stream)
 
     def concepts(self, dataset: Dataset) -> int:
-        """How many entries the bank has."""
         return len(self.bank)
 
 
@@ -140,9 +139,4 @@ def check_images(pool: Pool, changes: Sequence[Change], name: str) -> None:
     require(is_image, "partition", "transform", allowed + described)
     square = shape[1] == shape[2] or not any(change.turns for change in changes)
     require(square, "partition.bank", "rotate", f"dataset={name} has no square images")
-    require(
-        all(t.dim() < 2 or t.shape[-2:] == (1, 1) for t in (pool.scale, pool.shift)),
-        "dataset.normalise",
-        "pixel",
-        "statistics per pixel do not fit transformed images, use mean_std, unit or inverted",
-    )
+    check_scale(pool, "transformed")

@@ -143,7 +143,7 @@ def test_a_client_that_is_full_gets_no_class_that_comes_later() -> None:
 def test_every_class_has_half_of_its_mean_number_of_clients() -> None:
     """Of 40 clients with a class each, 2; one draw in two has a class with fewer."""
     partition = ClassDirichlet(num_clients=40, classes_per_client=1)
-    fewest = [partition._owns(10, np.random.default_rng(s)).sum(0).min() for s in range(20)]
+    fewest = [partition.owns(10, np.random.default_rng(s)).sum(0).min() for s in range(20)]
     assert min(fewest) == 2
 
 

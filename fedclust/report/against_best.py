@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from fedclust.metrics import METRICS
-from fedclust.report.formats import factor, in_percent
+from fedclust.report.formats import factor, in_percent, lower_is_better, sign
 from fedclust.report.statistics.paired import ALPHA, Paired, holm, least_p, paired, seeds_needed
 
 MARGIN = 0.5  # points of accuracy; a smaller difference is called none
@@ -62,8 +62,9 @@ def standings(
         metric: what the score is, which says which direction is better.
         redrawn: see `paired`.
     """
-    sign = -1.0 if METRICS[metric].better == "lower" else 1.0
-    means = {key: sign * float(np.mean(list(one.values()))) for key, one in scores.items() if one}
+    means = {
+        key: sign(metric) * float(np.mean(list(one.values()))) for key, one in scores.items() if one
+    }
     if len(means) < 2 or METRICS[metric].better == "neither":
         return {}
     most = max(map(len, scores.values()))
@@ -82,7 +83,7 @@ def standings(
             compared[key] = paired(factor(metric) * gaps, redrawn)
     adjusted = holm([one.p for one in compared.values()])
     for (key, one), p in zip(compared.items(), adjusted.tolist(), strict=True):
-        ahead = sign * one.mean > 0  # with fewer seeds than the best
+        ahead = sign(metric) * one.mean > 0  # with fewer seeds than the best
         verdict = "untold" if ahead else _verdict(one, p, len(compared), metric)
         places[key] = replace(places[key], verdict=verdict, against=one, p=p)
     return places
@@ -95,6 +96,11 @@ def _verdict(one: Paired, p: float, comparisons: int, metric: str) -> Verdict:
     return "below" if p < ALPHA and not small else "level"
 
 
+def leading(places: Mapping[Key, Standing]) -> set[Key]:
+    """Those that tables show in bold."""
+    return {key for key, one in places.items() if one.leads}
+
+
 def rule(places: Sequence[Standing], metric: str) -> list[str]:
     """What bold means below a table, in one line; no line where nothing is bold."""
     decided = [one for one in places if one.verdict in ("below", "level")]
@@ -102,7 +108,7 @@ def rule(places: Sequence[Standing], metric: str) -> list[str]:
     among = " of those that have all seeds" if any(one.lacks for one in places) else ""
     lines = []
     if decided:
-        side = "worse than" if METRICS[metric].better == "lower" else "below"
+        side = "worse than" if lower_is_better(metric) else "below"
         margin = f"less than {MARGIN} points {side} it or " if in_percent(metric) else ""
         lines.append(
             f"Bold: the best mean{among}, and all that are {margin}not significantly {side} it "

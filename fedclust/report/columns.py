@@ -19,7 +19,7 @@ class TableColumn:
 
     Attributes:
         head: its head; None where its value stands in the CSV alone.
-        read: the value of a row, which may be of any kind.
+        read: the value of a row, which may be of any kind, or the cell itself.
         write: the value as readers see it.
         record: the value as plain numbers by name, for the CSV, or the one name it has there; ""
             where it has none.
@@ -32,7 +32,7 @@ class TableColumn:
 
     def cell(self, value: Any) -> Cell:
         """The value for readers."""
-        written = self.write(value)
+        written = value if isinstance(value, Cell) else self.write(value)
         return written if isinstance(written, Cell) else Cell(text=written)
 
     def numbers(self, value: Any) -> Mapping[str, Any]:

@@ -17,7 +17,16 @@ from fedclust.metrics import METRICS
 from fedclust.report.against_best import MARGIN, Standing, silence
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.columns import ARM, TableColumn, tabulate
-from fedclust.report.formats import decimals, factor, in_percent, inside, title
+from fedclust.report.formats import (
+    decimals,
+    factor,
+    in_percent,
+    inside,
+    lower_is_better,
+    sign,
+    signed,
+    title,
+)
 from fedclust.report.headline import in_panels, layout, score_column, standing
 from fedclust.report.same_data import limits_of_tests, other_data
 from fedclust.report.spec import Spec
@@ -65,7 +74,7 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     columns = [
         ARM,
         TableColumn(None, of, record=lambda one: _record(one, spec)),
-        TableColumn("difference", lambda arm: _difference(of(arm), digits[arm.label]), _as_it_is),
+        TableColumn("difference", lambda arm: _difference(of(arm), digits[arm.label])),
         TableColumn("95 % interval", lambda arm: _interval(of(arm), digits[arm.label])),
         TableColumn("common seeds", of, lambda one: str(one.against.n) if one.against else "–"),
     ]
@@ -85,10 +94,6 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     return replace(table, columns=heads, rows=rows)
 
 
-def _as_it_is(cell: Cell) -> Cell:
-    return cell
-
-
 def _digits(spec: Spec, values: Sequence[float] | NDArray[np.float64]) -> int:
     """Decimals of differences of such scores."""
     return decimals(spec.metric, np.array(values), 2 if in_percent(spec.metric) else 3)
@@ -98,21 +103,21 @@ def _grid(
     arms: Sequence[Arm], places: Mapping[str, Standing], digits: Mapping[str, int]
 ) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
     """Several federations: a cell for every arm in each."""
-    cells, seeds = {}, {}
+    cells = {}
     for arm in arms:
         one = places[arm.label]
         p = f"p {p}" if (p := _p(one)) else ""
         interval = _interval(one, digits[arm.label]) if one.against else ""
         detail = "; ".join(filter(None, (interval, p)))
-        cells[arm.label, ""] = replace(_difference(one, digits[arm.label]), detail=detail)
+        cell = replace(_difference(one, digits[arm.label]), detail=detail)
         # the best arm has no common seeds with another one
-        seeds[arm.label, ""] = one.against.n if one.against else 0
-    return layout(arms, [""], cells, seeds)
+        cells[arm.label, ""] = cell, one.against.n if one.against else 0
+    return layout(arms, [""], cells)
 
 
 def _difference(one: Standing, digits: int) -> Cell:
     best = "best" if one.leads else "–"
-    text = _signed(one.against.mean, digits) if one.against else best
+    text = signed(one.against.mean, digits) if one.against else best
     return Cell(text=text, strong=one.leads)
 
 
@@ -121,14 +126,10 @@ def _p(one: Standing) -> str:
     return "" if one.p is None or one.verdict == "untold" else _small(one.p)
 
 
-def _signed(value: float, digits: int) -> str:
-    return f"{value:+.{digits}f}".replace("-", "−")
-
-
 def _interval(one: Standing, digits: int) -> str:
     if one.against is None or np.isnan(one.against.low):
         return "one seed" if one.against and one.verdict == "untold" else "–"
-    return f"{_signed(one.against.low, digits)} to {_signed(one.against.high, digits)}"
+    return f"{signed(one.against.low, digits)} to {signed(one.against.high, digits)}"
 
 
 def _small(p: float) -> str:
@@ -138,19 +139,15 @@ def _small(p: float) -> str:
 
 def _verdict(one: Standing, spec: Spec) -> str:
     words = _WORDS[one.verdict]
-    lower = METRICS[spec.metric].better == "lower"
-    return words.replace("below", "worse than") if lower else words
+    return words.replace("below", "worse than") if lower_is_better(spec.metric) else words
 
 
 def _record(one: Standing, spec: Spec) -> Mapping[str, Any]:
     record: dict[str, Any] = {"verdict": _verdict(one, spec)}
     if one.against is not None:
-        record |= {
-            "n": one.against.n,
-            "difference": one.against.mean,
-            "low": "" if np.isnan(one.against.low) else one.against.low,
-            "high": "" if np.isnan(one.against.high) else one.against.high,
-        }
+        record |= {"n": one.against.n, "difference": one.against.mean}
+        ends = {"low": one.against.low, "high": one.against.high}
+        record |= {name: "" if np.isnan(end) else end for name, end in ends.items()}
         if one.verdict != "untold":
             record |= {"p": one.against.p, "p after Holm": one.p}
     return record
@@ -245,11 +242,11 @@ def overall(spec: Spec, arms: Sequence[Arm]) -> Overall | None:
     if not in_panels(arms) or METRICS[spec.metric].better == "neither":
         return None
     column = score_column(spec, arms)
-    unit = factor(spec.metric) * (-1.0 if METRICS[spec.metric].better == "lower" else 1.0)
+    unit = factor(spec.metric) * sign(spec.metric)
     scores = {
         (arm.setting, arm.name): {seed: unit * v for seed, v in column.values(arm).items()}
         for arm in arms
-        if arm.finished or not column.whole
+        if arm.finished or column.round is not None
     }
     settings = tuple(settings_of(arms))
     every = tuple(dict.fromkeys(arm.name for arm in arms))
@@ -292,66 +289,51 @@ def overall_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         sum(map(len, runs)) >= _LEAST_RUNS and min(map(len, runs)) >= _LEAST_SEEDS
         for runs in results.runs.values()
     )
+    mean_ranks = dict(zip(results.names, results.ranks.tolist(), strict=True))
+    middles = {name: float(iqm(np.concatenate(runs))) for name, runs in results.runs.items()}
+    reference = results.reference
+
+    def ranked(rank: float) -> Cell:
+        return Cell(text=f"{rank:.2f}", strong=bool(tested and rank - best < results.difference))
+
+    def level(value: float) -> str:
+        """A score on the common scale: with its sign where it is a difference."""
+        if reference:
+            return signed(value, _digits(spec, results.means))
+        return f"{value:.{decimals(spec.metric, results.means)}f}".replace("-", "−")
+
     columns = [
         TableColumn("arm", str, record="arm"),
-        TableColumn(
-            "mean rank",
-            dict(zip(results.names, results.ranks.tolist(), strict=True)).__getitem__,
-            lambda rank: Cell(
-                text=f"{rank:.2f}", strong=bool(tested and rank - best < results.difference)
-            ),
-            "mean rank",
-        ),
+        TableColumn("mean rank", mean_ranks.__getitem__, ranked, "mean rank"),
         TableColumn(None, lambda name: sum(map(len, results.runs[name])), record="runs"),
-        TableColumn(
-            f"IQM of {scale(spec, results)}",
-            lambda name: float(iqm(np.concatenate(results.runs[name]))),
-            lambda middle: _level(middle, spec, results),
-            "IQM",
-        ),
+        TableColumn(f"IQM of {scale(spec, results)}", middles.__getitem__, level, "IQM"),
     ]
     if intervals:
         columns.append(
             TableColumn(
                 "95 % interval",
                 lambda name: (name, *stratified(results.runs[name])),
-                lambda one: _unless_reference(
-                    results, one[0], " to ".join(_level(end, spec, results) for end in one[1:])
-                ),
+                lambda one: "–" if one[0] == reference else " to ".join(map(level, one[1:])),
                 lambda one: {"low": one[1], "high": one[2]},
             )
         )
-    if results.reference:
+    if reference:
         columns.append(
             TableColumn(
-                f"beats {results.reference}",
-                lambda name: (
-                    name,
-                    improvement(results.runs[name], results.runs[results.reference]),
-                ),
-                lambda one: _unless_reference(results, one[0], f"{100 * one[1]:.0f} %"),
+                f"beats {reference}",
+                lambda name: (name, improvement(results.runs[name], results.runs[reference])),
+                lambda one: "–" if one[0] == reference else f"{100 * one[1]:.0f} %",
                 lambda one: {"beats reference": one[1]},
             )
         )
     heading = f"Comparison: over all {len(results.settings)} federations"
-    notes = _overall_notes(results, intervals, lower=METRICS[spec.metric].better == "lower")
+    notes = _overall_notes(results, intervals, lower=lower_is_better(spec.metric))
     return tabulate("overall", heading, columns, results.names, notes=notes)
-
-
-def _unless_reference(results: Overall, name: str, text: str) -> str:
-    return "–" if name == results.reference else text
-
-
-def _level(value: float, spec: Spec, results: Overall) -> str:
-    """A score on the common scale: with its sign where it is a difference."""
-    if results.reference:
-        return _signed(value, _digits(spec, results.means))
-    return f"{value:.{decimals(spec.metric, results.means)}f}".replace("-", "−")
 
 
 def scale(spec: Spec, results: Overall) -> str:
     """What the scores of all federations are measured in, in words."""
-    lower = METRICS[spec.metric].better == "lower"
+    lower = lower_is_better(spec.metric)
     if not results.reference:
         name = inside(title(spec.metric)) + (" (%)" if in_percent(spec.metric) else "")
         return f"−{name}" if lower else name

@@ -60,6 +60,16 @@ def factor(metric: str) -> float:
     return 100.0 if in_percent(metric) else 1.0
 
 
+def lower_is_better(metric: str) -> bool:
+    """Whether less of the metric is better; not of an unknown one."""
+    return metric in METRICS and METRICS[metric].better == "lower"
+
+
+def sign(metric: str) -> float:
+    """What values are multiplied by so that more is better: -1 or 1."""
+    return -1.0 if lower_is_better(metric) else 1.0
+
+
 def bounds(metric: str) -> tuple[float, float]:
     """The least and the largest value a metric can have, as shown."""
     if metric == "ari":
@@ -98,10 +108,21 @@ def byte_unit(largest: float) -> tuple[float, str]:
     return 1000.0**power, _UNITS[power]
 
 
+def signed(value: float, digits: int) -> str:
+    """A difference with its sign."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
 def in_bytes(value: float) -> str:
     """A number of bytes with its unit."""
     size, unit = byte_unit(value)
     return f"{value / size:.3g} {unit}"
+
+
+def mean_std(metric: str, values: NDArray[np.float64]) -> str:
+    """`mean ± std` of a metric's values [S], as shown."""
+    shown = factor(metric) * values
+    return plus_minus(shown, decimals(metric, shown))
 
 
 def plus_minus(values: NDArray[np.float64], digits: int = 2) -> str:

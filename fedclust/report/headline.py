@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isinf
 from typing import Any
 
@@ -12,9 +13,18 @@ from numpy.typing import NDArray
 
 from fedclust.helpers.errors import counted
 from fedclust.metrics import METRICS
-from fedclust.report.against_best import Standing, rule, standings
+from fedclust.report.against_best import Standing, leading, rule, standings
 from fedclust.report.arms import Arm, seeds_with_values, settings_of
-from fedclust.report.formats import decimals, factor, meant, plus_minus, title
+from fedclust.report.formats import (
+    decimals,
+    factor,
+    lower_is_better,
+    mean_std,
+    meant,
+    plus_minus,
+    signed,
+    title,
+)
 from fedclust.report.reference import Printed
 from fedclust.report.same_data import redrawn
 from fedclust.report.spec import Spec
@@ -29,64 +39,53 @@ _FEW = 5  # methods that fit beside each other in any table
 # metrics the papers' tables print; the last one belongs to the method inside `last_local`
 _PRINTED = ("accuracy", "accuracy_client_mean", "accuracy_last_local")
 
+Counted = tuple[Cell, int]  # and how many seeds it counts; 0 where that says nothing
+
 
 @dataclass(frozen=True)
 class HeadlineColumn:
-    """One column of the headline table.
+    """One column of scores of the headline table.
 
     Attributes:
         title: its head.
         values: of one arm, by seed.
-        iteration: 1-based round of an arm's value.
-        whole: whether it scores the whole run.
+        round: 1-based round whose values these are; None where the whole run is scored.
         compared: whether a published number belongs beside it.
     """
 
     title: str
     values: Callable[[Arm], Mapping[int, float]]
-    iteration: Callable[[Arm], int]
-    whole: bool
+    round: int | None = None
     compared: bool = True
 
 
-def score_column(spec: Spec, arms: Sequence[Arm]) -> HeadlineColumn:
+def score_column(spec: Spec, arms: Sequence[Arm], score: str = "") -> HeadlineColumn:
     """The column that scores an arm as a whole: its last round, the best over rounds, or the
-    round of best validation accuracy.
+    round of best validation accuracy; by the report's own score, or by another one, which no
+    published number is held against.
     """
+    score = score or spec.score
     return HeadlineColumn(
-        _TITLES.get(spec.score) or _last_title(arms),
-        lambda arm: arm.by_seed(spec.metric, spec.score),
-        lambda arm: arm.run.rounds,
-        whole=True,
+        _TITLES.get(score) or _last_title(arms),
+        lambda arm: arm.by_seed(spec.metric, score),
+        compared=score == spec.score,
     )
-
-
-def _best_by(arm: Arm) -> str:
-    """What is best in a round chosen by validation examples."""
-    name, how = arm.validated.removeprefix("validation_"), "highest"
-    if arm.validated in METRICS and METRICS[arm.validated].better == "lower":
-        how = "lowest"
-    return f"{name.replace('_', ' ')} on validation examples is {how}"
 
 
 def columns(spec: Spec, arms: Sequence[Arm]) -> list[HeadlineColumn]:
     """The columns a report has: the rounds that were reached, or the score of the whole run."""
-    metric = spec.metric
     score = score_column(spec, arms)
-    if in_panels(arms) and spec.score != "last":
-        # one number per arm and setting; the last ones are in the table over rounds
-        return [score]
     if spec.score != "last":
-        last = score_column(replace(spec, score="last"), arms)
-        return [score, replace(last, compared=False)]
+        # over settings one number per arm; the last ones are in the table over rounds
+        return [score] if in_panels(arms) else [score, score_column(spec, arms, "last")]
     wanted = spec.rounds or ()
-    reached = [i for i in wanted if any(_at(arm, metric, i) for arm in arms)]
-    evaluated = [_iteration(metric, i) for i in reached]
-    shown = evaluated if reached and len(reached) == len(wanted) else [*evaluated, score]
-    if in_panels(arms) or not any(arm.curve(arm.validated) for arm in arms):
-        return shown
-    early = score_column(replace(spec, score="validation"), arms)
-    return [*shown, replace(early, compared=False)]
+    reached = [i for i in wanted if any(_at(spec.metric, i, arm) for arm in arms)]
+    shown = [HeadlineColumn(f"round {i}", partial(_at, spec.metric, i), i) for i in reached]
+    if not reached or len(reached) < len(wanted):
+        shown.append(score)
+    if not in_panels(arms) and any(arm.curve(arm.validated) for arm in arms):
+        shown.append(score_column(spec, arms, "validation"))
+    return shown
 
 
 def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
@@ -95,93 +94,68 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
     Where an arm is smaller than the paper's or of other data, the published number stands in a
     column of its own, without a difference.
     """
+    metric, scale = spec.metric, factor(spec.metric)
     shown = columns(spec, arms)
-    scale = factor(spec.metric)
-    cells: dict[tuple[str, str], Cell] = {}
+    cells: dict[tuple[str, str], Counted] = {}
     records = []
-    standings = {column.title: standing(arms, column, spec.metric) for column in shown}
+    standings = {column.title: standing(arms, column, metric) for column in shown}
     aside: dict[str, None] = {}  # heads of printed numbers that nothing here may be held against
     for arm in arms:
         for head, number in _aside(spec, arm, shown):
             aside[head] = None
-            cells[arm.label, head] = printed_alone(number)
+            cells[arm.label, head] = printed_alone(number), 0
         for column in shown:
             values = scale * np.array(list(column.values(arm).values()))
             printed = _published(spec, arm, column)
-            place = standings[column.title].get(arm.label)
-            bold = place is not None and place.leads
-            digits = decimals(spec.metric, values)
-            shown_of = printed if arm.comparable else None
-            made = cell(values, shown_of, judged=True, best=bold, digits=digits)
-            if column.whole and not arm.finished and len(values):
+            best = arm.label in leading(standings[column.title])
+            against = printed if arm.comparable else None
+            made = cell(values, against, best=best, digits=decimals(metric, values))
+            if column.round is None and not arm.finished and len(values):
                 early = f"after {counted(arm.run.rounds, 'round')}"
                 made = replace(made, detail="; ".join(filter(None, (early, made.detail))))
-            cells[arm.label, column.title] = made
-            records.append(_record(arm, column, spec.metric, values, printed))
-    titles = [column.title for column in shown]
-    found = {} if in_panels(arms) else recovered(spec.metric, arms)
-    for name, head in found.items():
+            cells[arm.label, column.title] = made, len(values)
+            records.append(_record(arm, column, metric, values, printed))
+    own, panels = list(records), in_panels(arms)
+    others = {
+        name: written
+        for name, written in beside(metric, arms).items()
+        if name == "epsilon" or not panels
+    }
+    for name, (head, write) in others.items():
         for arm in arms:
             values = arm.last(name)
-            cells[arm.label, head] = Cell(text=plus_minus(values))
-            about = {"arm": arm.label, "column": head, "metric": name, "n": len(values)}
-            known = {"mean": values.mean(), "std": values.std()} if len(values) else {}
-            records.append(about | {key: float(value) for key, value in known.items()})
-    spent = privacy_spent(spec.metric, arms)
-    for head in spent.values():
-        for arm in (one for one in arms if one.curve("epsilon")):
-            values = arm.last("epsilon")
-            cells[arm.label, head] = Cell(text=one_or_range(values))
-            about = {"arm": arm.label, "column": head, "metric": "epsilon", "n": len(values)}
-            records.append(about | {"mean": float(values.mean())} if len(values) else about)
-    seeds = {(str(record["arm"]), str(record["column"])): int(record["n"]) for record in records}
-    beside = guesses(arms, [spec.metric], by_setting=in_panels(arms))
-    for one in beside:
-        values = scale * one.values[spec.metric]
-        text = plus_minus(values, decimals(spec.metric, values))
+            if name != "epsilon" or arm.curve(name):
+                cells[arm.label, head] = Cell(text=write(values)), len(values)
+                about = {"arm": arm.label, "column": head, "metric": name, "n": len(values)}
+                spread = {} if name == "epsilon" else {"std": values.std()}
+                known = {"mean": values.mean(), **spread} if len(values) else {}
+                records.append(about | {key: float(value) for key, value in known.items()})
+    titles = [column.title for column in shown]
+    unlearned = guesses(arms, [metric], by_setting=panels)
+    for guess in unlearned:
+        values = guess.last(metric)
         for head in titles:  # it learns nothing, so every round has the same
-            cells[one.label, head] = Cell(text=text, pale=True)
-            seeds[one.label, head] = len(values)
-    heads, rows = layout(
-        arms, titles, cells, seeds, [*found.values(), *spent.values(), *aside], beside
-    )
-    unit = " (%)" if scale == 100.0 else ""
-    notes = _notes(spec, arms, [one for one in records if one["metric"] == spec.metric])
-    if found:
-        notes.append(
-            f"{', '.join(found.values())}: agreement of clusters and true groups at the end."
-        )
-    if spent:
+            cells[guess.label, head] = Cell(text=mean_std(metric, values), pale=True), len(values)
+    more = [*(head for head, _ in others.values()), *aside]
+    heads, rows = layout(arms, titles, cells, more, unlearned)
+    meaning, *notes = _notes(spec, arms, own)
+    agreement = ", ".join(head for name, (head, _) in others.items() if name != "epsilon")
+    if agreement:
+        notes.append(f"{agreement}: agreement of clusters and true groups at the end.")
+    if "epsilon" in others:
         notes.append("epsilon: of differential privacy in the last round, for one seed.")
     guess_notes = below(spec, arms)
-    rules = rule([place for one in standings.values() for place in one.values()], spec.metric)
+    rules = rule([place for one in standings.values() for place in one.values()], metric)
+    over, *further = notes
     return Table(
         name="table",
-        title=f"{title(spec.metric)}{unit}",
+        title=f"{title(metric)}{' (%)' if scale == 100.0 else ''}",
         columns=heads,
         rows=rows,
         records=tuple(records),
-        notes=(*notes, *unmatched(spec, arms), *rules, *guess_notes),
-        printed=(notes[1], *rules, *notes[2:], *guess_notes),  # what the caption does not say
+        notes=(meaning, *notes, *unmatched(spec, arms), *rules, *guess_notes),
+        printed=(over, *rules, *further, *guess_notes),  # what the caption does not say
     )
-
-
-def recovered(metric: str, arms: Sequence[Arm]) -> dict[str, str]:
-    """The columns beside the score in a main table of arms with true groups: how well these are
-    recovered at the end, by metric.
-    """
-    shown = {"purity": "purity", "ari": "ARI"}
-    return {
-        name: head
-        for name, head in shown.items()
-        if name != metric and any(arm.curve(name) for arm in arms)
-    }
-
-
-def privacy_spent(metric: str, arms: Sequence[Arm]) -> dict[str, str]:
-    """The column of epsilon in a main table of arms of which some are private, by metric."""
-    private = metric != "epsilon" and any(arm.curve("epsilon") for arm in arms)
-    return {"epsilon": "epsilon"} if private else {}
 
 
 def one_or_range(values: NDArray[np.float64]) -> str:
@@ -192,12 +166,32 @@ def one_or_range(values: NDArray[np.float64]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+# metric at the end, and how it is headed and written: how well true groups are recovered, and what
+# privacy is left
+_BESIDE: dict[str, tuple[str, Callable[[NDArray[np.float64]], str]]] = {
+    "purity": ("purity", plus_minus),
+    "ari": ("ARI", plus_minus),
+    "epsilon": ("epsilon", one_or_range),
+}
+
+
+def beside(
+    metric: str, arms: Sequence[Arm]
+) -> dict[str, tuple[str, Callable[[NDArray[np.float64]], str]]]:
+    """Head and writer of what stands beside the score in a main table, by metric."""
+    return {
+        name: written
+        for name, written in _BESIDE.items()
+        if name != metric and any(arm.curve(name) for arm in arms)
+    }
+
+
 def standing(arms: Sequence[Arm], column: HeadlineColumn, metric: str) -> dict[str, Standing]:
     """Where every arm stands against the best one of its setting, by label.
 
     A score of whole runs is compared among the arms that have ended.
     """
-    ended = [arm for arm in arms if arm.finished or not column.whole]
+    ended = [arm for arm in arms if arm.finished or column.round is not None]
     places: dict[str, Standing] = {}
     ratios = redrawn(arms)
     for setting in settings_of(ended):
@@ -211,8 +205,7 @@ def standing(arms: Sequence[Arm], column: HeadlineColumn, metric: str) -> dict[s
 def layout(
     arms: Sequence[Arm],
     titles: Sequence[str],
-    cells: Mapping[tuple[str, str], Cell],
-    seeds: Mapping[tuple[str, str], int],
+    cells: Mapping[tuple[str, str], Counted],
     aside: Sequence[str] = (),
     beside: Sequence[Guess] = (),
 ) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
@@ -222,72 +215,62 @@ def layout(
         arms: in order.
         titles: heads of the columns, of which every arm has a cell.
         cells: by label and head.
-        seeds: how many a cell of these columns has, by label and head.
         aside: further heads, of which some arms have a cell.
         beside: lines that stand below the arms, or a column where settings are rows.
     """
-    nothing = Cell(text="–", pale=True)
+    nothing: Counted = Cell(text="–", pale=True), 0
     lines: list[Arm | Guess] = [*arms, *beside]
+    heads = [*titles, *aside]
     if not in_panels(arms):
         rows = [
             (
                 Cell(text=line.label),
-                *(cells.get((line.label, head), nothing) for head in (*titles, *aside)),
-                Cell(text=_counted([seeds[line.label, head] for head in titles])),
+                *(cells.get((line.label, head), nothing)[0] for head in heads),
+                Cell(text=_span([cells[line.label, head][1] for head in titles])),
             )
             for line in lines
         ]
-        return ("arm", *titles, *aside, "seeds"), tuple(rows)
+        return ("arm", *heads, "seeds"), tuple(rows)
     names = tuple(dict.fromkeys(line.name for line in lines))
     labels = {(line.setting, line.name): line.label for line in lines}
-    alike = len({seeds[arm.label, head] for arm in arms for head in titles} - {0}) <= 1
+    alike = len({cells[arm.label, head][1] for arm in arms for head in titles} - {0}) <= 1
 
     def one(setting: str, name: str, head: str) -> Cell:
         """The cell of an arm, with its number of seeds where not all have the same."""
         label = labels.get((setting, name))
         if label is None:
             return Cell(text="")
-        own = cells.get((label, head), nothing)
-        seen = seeds.get((label, head), 0)  # 0 where a cell compares nothing
-        number = "" if alike or not seen else f"{_counted([seen])} seeds"
+        own, seen = cells.get((label, head), nothing)
+        number = "" if alike or not seen else f"{seen} seeds"
         return replace(own, detail="; ".join(filter(None, (own.detail, number))))
 
-    filled = {(arm.setting, head) for arm in arms for head in aside if (arm.label, head) in cells}
     places = [
-        (setting, setting if [head] == titles else f"{setting or 'otherwise'}, {head}", head)
+        (setting, head)
         for setting in settings_of(arms)
-        for head in (*titles, *aside)
-        if head in titles or (setting, head) in filled
+        for head in heads
+        if head in titles or any((a.label, head) in cells for a in arms if a.setting == setting)
     ]
-    table = [[one(setting, name, head) for name in names] for setting, _, head in places]
-    sides = [Cell(text=side or "otherwise") for _, side, _ in places]
-    if len(dict.fromkeys(arm.name for arm in arms)) <= max(_FEW, len(places)):
-        return ("setting", *names), tuple(
-            (side, *row) for side, row in zip(sides, table, strict=True)
-        )
-    heads = tuple(side.text for side in sides)  # many methods read better below each other
-    return ("arm", *heads), tuple(
-        (Cell(text=name), *(row[i] for row in table)) for i, name in enumerate(names)
+    sides = [
+        Cell(text=", ".join([setting or "otherwise", *([] if [head] == titles else [head])]))
+        for setting, head in places
+    ]
+    grid = [[one(setting, name, head) for name in names] for setting, head in places]
+    if len({arm.name for arm in arms}) <= max(_FEW, len(places)):
+        return ("setting", *names), tuple((s, *row) for s, row in zip(sides, grid, strict=True))
+    # many methods read better below each other
+    return ("arm", *(side.text for side in sides)), tuple(
+        (Cell(text=name), *row) for name, *row in zip(names, *grid, strict=True)
     )
 
 
-def _counted(numbers: Sequence[int]) -> str:
+def _span(numbers: Sequence[int]) -> str:
     low, high = min(numbers), max(numbers)
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _at(arm: Arm, metric: str, iteration: int) -> dict[int, float]:
+def _at(metric: str, iteration: int, arm: Arm) -> dict[int, float]:
     curve = arm.curve(metric)
     return seeds_with_values(curve.seeds, curve.at(iteration - 1)) if curve else {}
-
-
-def _iteration(metric: str, iteration: int) -> HeadlineColumn:
-    return HeadlineColumn(
-        f"round {iteration}",
-        lambda arm: _at(arm, metric, iteration),
-        lambda arm: iteration,  # noqa: ARG005 - the same for every arm
-        whole=False,
-    )
 
 
 def _last_title(arms: Sequence[Arm]) -> str:
@@ -308,17 +291,18 @@ def printed_for(spec: Spec, arm: Arm, column: HeadlineColumn) -> tuple[str, Prin
 def _published(spec: Spec, arm: Arm, column: HeadlineColumn) -> Printed | None:
     if spec.published is None or not column.compared or spec.metric not in _PRINTED:
         return None
-    return _looked_up(spec, arm, column.iteration(arm), whole=column.whole)
+    return _looked_up(spec, arm, column.round)
 
 
-def _looked_up(spec: Spec, arm: Arm, iteration: int, *, whole: bool) -> Printed | None:
-    """The number of the table for an arm; of a score over rounds the printed maximum, too."""
+def _looked_up(spec: Spec, arm: Arm, iteration: int | None) -> Printed | None:
+    """The number of the table for a round of an arm, or for the whole run; of a score over rounds
+    the printed maximum, too.
+    """
     method = arm.base if spec.metric == "accuracy_last_local" else arm.algorithm
-    number = spec.printed(method, arm.cell, iteration, whole=whole)
-    if number is None and whole and spec.score == "max":
-        name = "test_acc_max"
-        return spec.printed(method, arm.cell, iteration, whole=whole, metric=name)
-    return number
+    whole = iteration is None
+    look_up = partial(spec.printed, method, arm.cell, iteration or arm.run.rounds, whole=whole)
+    over_rounds = whole and spec.score == "max"
+    return look_up() or (look_up(metric="test_acc_max") if over_rounds else None)
 
 
 def _aside(spec: Spec, arm: Arm, shown: Sequence[HeadlineColumn]) -> list[tuple[str, Printed]]:
@@ -329,7 +313,7 @@ def _aside(spec: Spec, arm: Arm, shown: Sequence[HeadlineColumn]) -> list[tuple[
         return []
     numbers = {c.title: _published(spec, arm, c) for c in shown}
     for i in spec.rounds or ():
-        numbers[f"round {i}"] = _looked_up(spec, arm, i, whole=False)
+        numbers[f"round {i}"] = _looked_up(spec, arm, i)
     known = {head: number for head, number in numbers.items() if number}
     alone = len(shown) == 1 and list(known) == [shown[0].title]
     return [(_ASIDE if alone else f"{_ASIDE}, {h}", number) for h, number in known.items()]
@@ -356,7 +340,7 @@ def cell(
     values: NDArray[np.float64],
     printed: Printed | None,
     *,
-    judged: bool,
+    judged: bool = True,
     best: bool = False,
     digits: int = 2,
 ) -> Cell:
@@ -375,14 +359,9 @@ def cell(
     paper = written(printed)
     if not len(values):
         return Cell(text=text, detail=f"paper {paper}")
-    mean = float(values.mean())
+    gap = signed(float(values.mean()) - printed.mean, digits)
     good = printed.agrees(values) if judged else None
-    return Cell(
-        text=text,
-        detail=f"paper {paper}, {mean - printed.mean:+.{digits}f}".replace("-", "−"),
-        good=good,
-        strong=best,
-    )
+    return Cell(text=text, detail=f"paper {paper}, {gap}", good=good, strong=best)
 
 
 def _record(
@@ -392,24 +371,18 @@ def _record(
     values: NDArray[np.float64],
     printed: Printed | None,
 ) -> Mapping[str, Any]:
-    record: dict[str, Any] = {
-        "arm": arm.label,
-        "column": column.title,
-        "metric": metric,
-        "n": len(values),
-    }
+    about = {"arm": arm.label, "column": column.title, "metric": metric, "n": len(values)}
+    record: dict[str, Any] = about
     if len(values):
         record |= {"mean": float(values.mean()), "std": float(values.std())}
     if len(guess := factor(metric) * guessed(arm, metric)):
         record["no_inputs"] = float(guess.mean())
     if printed is not None:
-        record |= {
-            "published": printed.mean,
-            "published_std": "" if printed.std is None else printed.std,
-        }
+        std = "" if printed.std is None else printed.std
+        record |= {"published": printed.mean, "published_std": std}
         if len(values) and arm.comparable:
-            mean = float(values.mean())
-            record |= {"difference": mean - printed.mean, "agrees": printed.agrees(values)}
+            gap = float(values.mean()) - printed.mean
+            record |= {"difference": gap, "agrees": printed.agrees(values)}
     return record
 
 
@@ -437,8 +410,8 @@ def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]
         if len(counts) == 1
         else "over the seeds that each row or cell counts"
     )
-    known = METRICS[spec.metric]
-    less = "; less is better" if known.title and known.better == "lower" else ""
+    own_title = METRICS[spec.metric].title
+    less = "; less is better" if own_title and lower_is_better(spec.metric) else ""
     notes = [
         f"{meant(spec.metric)}{less}.",
         f"Mean ± standard deviation (population form) {over}.",
@@ -467,7 +440,9 @@ def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]
     if any(record["column"] == _TITLES["validation"] for record in records):
         notes.append(
             "At best validation: in the round, of every seed its own, in which the "
-            f"{_best_by(arms[0])}. The test data take no part in the choice."
+            f"{arms[0].validated.removeprefix('validation_').replace('_', ' ')} on validation "
+            f"examples is {'lowest' if lower_is_better(arms[0].validated) else 'highest'}. The "
+            "test data take no part in the choice."
             + (
                 ""
                 if all(arm.curve(arm.validated) for arm in arms)

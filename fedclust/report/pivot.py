@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.report.against_best import rule
+from fedclust.report.against_best import leading, rule
 from fedclust.report.arms import Arm, option
-from fedclust.report.formats import axis, decimals, factor, plus_minus
+from fedclust.report.formats import axis, factor, mean_std
 from fedclust.report.headline import score_column, standing
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
@@ -65,46 +65,38 @@ def pivots(arms: Sequence[Arm]) -> list[Pivot]:
 
 def pivot_tables(spec: Spec, arms: Sequence[Arm]) -> list[Table]:
     """The headline metric of every grid over two options, at the end."""
-    made: list[Table] = []
-    for pivot in pivots(arms):
-        scores = {
-            place: factor(spec.metric) * arm.last(spec.metric) for place, arm in pivot.arms.items()
-        }
-        last, shown = replace(spec, score="last"), list(pivot.arms.values())
-        places = standing(shown, score_column(last, shown), spec.metric)
-        leading = {label for label, one in places.items() if one.leads}
-        rows = []
-        for row in pivot.rows:
-            cells = [Cell(text=option(pivot.down, row))]
-            for column in pivot.columns:
-                values = scores.get((row, column), np.empty(0))
-                cells.append(
-                    Cell(
-                        text=plus_minus(values, decimals(spec.metric, values)),
-                        strong=(row, column) in pivot.arms
-                        and pivot.arms[row, column].label in leading,
-                    )
-                )
-            rows.append(tuple(cells))
-        made.append(
-            Table(
-                name=f"grid_{len(made) + 1}" if made else "grid",
-                title=f"{pivot.title}: {axis(spec.metric)} at the end",
-                columns=("", *(option(pivot.across, column) for column in pivot.columns)),
-                rows=tuple(rows),
-                records=tuple(
-                    {
-                        pivot.down: row,
-                        pivot.across: column,
-                        "n": len(values),
-                        "mean": float(values.mean()) if len(values) else "",
-                    }
-                    for (row, column), values in scores.items()
-                ),
-                notes=(
-                    "Mean ± standard deviation over seeds.",
-                    *rule(list(places.values()), spec.metric),
-                ),
-            )
-        )
-    return made
+    grids = pivots(arms)
+    names = ["grid", *(f"grid_{i}" for i in range(2, len(grids) + 1))]
+    return [_table(spec, pivot, name) for pivot, name in zip(grids, names, strict=False)]
+
+
+def _table(spec: Spec, pivot: Pivot, name: str) -> Table:
+    shown = list(pivot.arms.values())
+    places = standing(shown, score_column(spec, shown, "last"), spec.metric)
+
+    def cell(row: str, column: str) -> Cell:
+        arm = pivot.arms.get((row, column))
+        if arm is None:
+            return Cell(text="–")
+        text = mean_std(spec.metric, arm.last(spec.metric))
+        return Cell(text=text, strong=arm.label in leading(places))
+
+    records = []
+    for (row, column), arm in pivot.arms.items():
+        values = factor(spec.metric) * arm.last(spec.metric)
+        mean = float(values.mean()) if len(values) else ""
+        records.append({pivot.down: row, pivot.across: column, "n": len(values), "mean": mean})
+    return Table(
+        name=name,
+        title=f"{pivot.title}: {axis(spec.metric)} at the end",
+        columns=("", *(option(pivot.across, column) for column in pivot.columns)),
+        rows=tuple(
+            (Cell(text=option(pivot.down, row)), *(cell(row, column) for column in pivot.columns))
+            for row in pivot.rows
+        ),
+        records=tuple(records),
+        notes=(
+            "Mean ± standard deviation over seeds.",
+            *rule(list(places.values()), spec.metric),
+        ),
+    )

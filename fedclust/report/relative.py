@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.metrics import METRICS
 from fedclust.report.arms import Arm, settings_of
+from fedclust.report.columns import TableColumn, tabulate
 from fedclust.report.formats import factor, title
 from fedclust.report.headline import in_panels, score_column
 from fedclust.report.spec import Spec
-from fedclust.report.table import Cell, Table
+from fedclust.report.table import Table
 
 # what a score is divided by: the first of these that ran, with default settings where there are
 # tuned ones beside them; with one group for all, knowing the groups is FedAvg
@@ -56,15 +56,12 @@ class Relative:
     def cell_text(self, row: int, column: int) -> str:
         """A share with its marks; a dash where the method did not run."""
         share = self.shares[row, column]
-        below = BELOW if share < self.common[column] else ""
-        return " ".join(
-            filter(None, (percent(share), below + LACKS * bool(self.lacks[row, column])))
-        )
+        below, lacks = bool(share < self.common[column]), bool(self.lacks[row, column])
+        return f"{percent(share)} {BELOW * below}{LACKS * lacks}".rstrip()
 
     def mean_text(self, row: int) -> str:
         """The mean of a row, marked where one of its shares lacks seeds."""
-        mark = LACKS if self.lacks[row].any() else ""
-        return " ".join(filter(None, (percent(self.means[row]), mark)))
+        return f"{percent(self.means[row])} {LACKS * bool(self.lacks[row].any())}".rstrip()
 
 
 def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
@@ -107,12 +104,8 @@ def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
         names=tuple(names[i] for i in order),
         settings=settings,
         knowing=tuple(knowing[setting] for setting in settings),
-        base=np.array(
-            [
-                factor(spec.metric) * np.mean(list(scores[setting, knowing[setting]].values()))
-                for setting in settings
-            ]
-        ),
+        base=factor(spec.metric)
+        * np.array([np.mean(list(scores[s, knowing[s]].values())) for s in settings]),
         shares=shares[order],
         lacks=np.array(lacks)[order],
         common=np.array([share(setting, first(setting, _ONE_FOR_ALL)) for setting in settings]),
@@ -124,23 +117,32 @@ def relative_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     results = relative(spec, arms)
     if results is None:
         return None
-    rows, records = [], []
-    for row, (name, shares, mean) in enumerate(
-        zip(results.names, results.shares, results.means, strict=True)
-    ):
-        record: dict[str, Any] = {"arm": name, "mean": mean}
-        record |= dict(zip(results.settings, shares.tolist(), strict=True))
-        records.append({key: "" if value != value else value for key, value in record.items()})
-        cells = [Cell(text=results.cell_text(row, column)) for column in range(len(shares))]
-        rows.append((Cell(text=name), Cell(text=results.mean_text(row)), *cells))
-    return Table(
-        name="relative",
-        title=f"{title(spec.metric)} in percent of what knowing the true groups gives",
-        columns=("arm", "mean", *results.settings),
-        rows=tuple(rows),
-        records=tuple(records),
-        notes=(explained(results),),
-    )
+
+    def of(column: int, setting: str) -> TableColumn:
+        return TableColumn(
+            setting,
+            lambda row: row,
+            lambda row: results.cell_text(row, column),
+            lambda row: {setting: _or_blank(results.shares[row, column])},
+        )
+
+    columns = [
+        TableColumn("arm", results.names.__getitem__, record="arm"),
+        TableColumn(
+            "mean",
+            lambda row: row,
+            results.mean_text,
+            lambda row: {"mean": _or_blank(results.means[row])},
+        ),
+        *(of(column, setting) for column, setting in enumerate(results.settings)),
+    ]
+    heading = f"{title(spec.metric)} in percent of what knowing the true groups gives"
+    rows = range(len(results.names))
+    return tabulate("relative", heading, columns, rows, notes=(explained(results),))
+
+
+def _or_blank(value: float) -> float | str:
+    return "" if np.isnan(value) else float(value)
 
 
 def explained(results: Relative) -> str:

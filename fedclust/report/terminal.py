@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,19 +11,10 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from fedclust.helpers.prose import say
-from fedclust.report.against_best import rule
-from fedclust.report.formats import decimals, factor, in_percent, plus_minus
+from fedclust.report.against_best import leading, rule
+from fedclust.report.formats import factor, in_percent, mean_std
 from fedclust.report.group_recovery import words
-from fedclust.report.headline import (
-    cell,
-    one_or_range,
-    printed_for,
-    privacy_spent,
-    recovered,
-    score_column,
-    standing,
-    written,
-)
+from fedclust.report.headline import beside, cell, printed_for, score_column, standing, written
 from fedclust.report.reference import Printed
 from fedclust.report.scores import names_of
 from fedclust.report.table import Table
@@ -46,17 +37,8 @@ def print_summary(reports: Sequence[Contents], console: Console) -> None:
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Print a table with its notes.
-
-    Args:
-        table: what is printed.
-        console: where to.
-    """
-    grid = Grid(
-        title=Text(table.title, style="bold"), title_justify="left", box=None, pad_edge=False
-    )
-    for place, column in enumerate(table.columns):
-        grid.add_column(Text(column), justify="right" if place else "left", overflow="fold")
+    """Print a table with its notes."""
+    grid = _grid(table.title, table.columns)
     for row in table.rows:
         words = (" ".join(filter(None, (cell.text, cell.detail, cell.mark))) for cell in row)
         grid.add_row(*map(Text, words))
@@ -65,55 +47,53 @@ def print_table(table: Table, console: Console) -> None:
         say(console, note, style="dim")
 
 
+def _grid(title: str, heads: Iterable[str]) -> Grid:
+    bold = Text(title, style="bold")
+    grid = Grid(title=bold, title_justify="left", box=None, pad_edge=False)
+    for place, head in enumerate(heads):
+        grid.add_column(Text(head), justify="right" if place else "left", overflow="fold")
+    return grid
+
+
 def _print(report: Contents, console: Console) -> None:
-    metric = report.spec.metric
-    unit = " %" if in_percent(metric) else ""
-    grid = Grid(
-        title=Text(report.title, style="bold"),
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-    )
-    grid.add_column("arm")
-    best = {"max": "best ", "validation": "validated "}.get(report.spec.score, "")
-    beside = recovered(metric, report.arms)
-    spent = privacy_spent(metric, report.arms)
-    for head in (f"{best}{metric}{unit}", *beside.values(), *spent.values()):
-        grid.add_column(head, justify="right")
-    column = score_column(report.spec, report.arms)
-    printed = {arm.label: printed_for(report.spec, arm, column) for arm in report.arms}
+    spec, arms = report.spec, report.arms
+    column = score_column(spec, arms)
+    others = beside(spec.metric, arms)
+    printed = {arm.label: printed_for(spec, arm, column) for arm in arms}
     papers = list(dict.fromkeys(one[0] for one in printed.values() if one))
-    for head in (*papers, "seeds"):
-        grid.add_column(head, justify="right")
-    places = standing(report.arms, column, metric)
-    for arm in report.arms:
-        score = factor(metric) * np.array(list(arm.by_seed(metric, report.spec.score).values()))
-        others = [plus_minus(arm.last(name)) for name in beside]
-        others += [one_or_range(arm.last(name)) for name in spent]
-        leads = arm.label in places and places[arm.label].leads
+    places = standing(arms, column, spec.metric)
+    best = {"max": "best ", "validation": "validated "}.get(spec.score, "")
+    score_head = f"{best}{spec.metric}{' %' if in_percent(spec.metric) else ''}"
+    other_heads = (head for head, _ in others.values())
+    grid = _grid(report.title, ["arm", score_head, *other_heads, *papers, "seeds"])
+    for arm in arms:
+        score = np.array(list(column.values(arm).values()))
+        leads = arm.label in leading(places)
         mark = "* " if leads and not console.is_terminal else ""  # a file has no bold
-        text = Text(
-            mark + plus_minus(score, decimals(metric, score)), style="bold" if leads else ""
-        )
+        text = Text(mark + mean_std(spec.metric, score), style="bold" if leads else "")
         numbers = dict(filter(None, [printed[arm.label]]))
-        paper = (_paper(score, numbers.get(head), arm.comparable) for head in papers)
-        cells = [text, *map(Text, others), *paper, Text(str(len(score)))]
-        grid.add_row(Text(arm.label), *cells)
-    for guess in guesses(report.arms, [metric], by_setting=False):
-        score = factor(metric) * guess.values[metric]
-        text = Text(plus_minus(score, decimals(metric, score)), style="dim")
-        dashes = [Text("–")] * len([*beside, *spent, *papers])
-        grid.add_row(Text(guess.label, style="dim"), text, *dashes, Text(str(len(score))))
+        shown = factor(spec.metric) * score
+        grid.add_row(
+            Text(arm.label),
+            text,
+            *(Text(write(arm.last(name))) for name, (_, write) in others.items()),
+            *(_paper(shown, numbers.get(head), arm.comparable) for head in papers),
+            Text(str(len(score))),
+        )
+    for guess in guesses(arms, [spec.metric], by_setting=False):
+        score = guess.last(spec.metric)
+        pale = (Text(part, style="dim") for part in (guess.label, mean_std(spec.metric, score)))
+        grid.add_row(*pale, *["–"] * len([*others, *papers]), str(len(score)))
     console.print(grid)
     say(console, "mean ± std over seeds", style="dim")
-    for line in (*rule(list(places.values()), metric), *below(report.spec, report.arms)):
+    for line in (*rule(list(places.values()), spec.metric), *below(spec, arms)):
         marked = line if console.is_terminal else line.replace("Bold:", "*:", 1)
         say(console, marked, style="dim")
-    if names := list(dict.fromkeys(name for arm in report.arms for name in names_of(arm))):
-        told = f"scores of predictions ({', '.join(names)}): a table of the report, and scores.md"
-        say(console, told, style="dim")
+    if names := list(dict.fromkeys(name for arm in arms for name in names_of(arm))):
+        where = f"scores of predictions ({', '.join(names)}): a table of the report, and scores.md"
+        say(console, where, style="dim")
     _print_claims(report, console)
-    lines = list(filter(None, map(words, report.arms)))
+    lines = list(filter(None, map(words, arms)))
     for line in lines[:_MOST_LINES]:
         say(console, line)
     if len(lines) > _MOST_LINES:
@@ -128,8 +108,8 @@ def _paper(score: NDArray[np.float64], number: Printed | None, comparable: bool)
         return Text("–")
     if not comparable:
         return Text(written(number), style="dim")
-    beside = cell(score, number, judged=True)
-    return Text(f"{beside.detail.removeprefix('paper ')} {beside.mark}".rstrip())
+    against = cell(score, number)
+    return Text(f"{against.detail.removeprefix('paper ')} {against.mark}".rstrip())
 
 
 def _print_claims(report: Contents, console: Console) -> None:

@@ -44,6 +44,10 @@ class Guess:
         """Name and setting."""
         return SEPARATOR.join(part for part in (self.name, self.setting) if part)
 
+    def last(self, metric: str) -> NDArray[np.float64]:
+        """[S] what it reaches per seed."""
+        return self.values.get(metric, np.empty(0))
+
 
 def guessed(arm: Arm, metric: str) -> NDArray[np.float64]:
     """[S] what the guess reaches in the arm's seeds; nothing for metrics that have none, and for

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS, headline_of
 from fedclust.report import style
 from fedclust.report.arms import SEPARATOR, Arm, settings_of
+from fedclust.report.axes import legend_of, panels
 from fedclust.report.formats import axis, bounds, byte_unit, factor, in_percent
 from fedclust.report.runs import Curve
 from fedclust.report.spec import Spec
@@ -88,30 +89,26 @@ def draw(
         arms: the curves.
         metrics: what is drawn, from the top; accuracies in percent.
         x: "round", or models or bytes sent so far in either direction.
-        published: where given, the numbers its paper prints are drawn as hollow marks.
+        published: where given, over rounds, the numbers its paper prints are hollow marks.
     """
     looks = style.looks(arms)
-    arms = [arm for arm in arms if x == "round" or arm.total(x).max(initial=0) > 0]
+    arms = has_sent(arms, x)
     metrics = [metric for metric in metrics if any(arm.curve(metric) for arm in arms)]
     settings = settings_of(arms)
     if not metrics:
         return None
-    panels = [
+    shown = [
         Panel(metric, [a for a in arms if a.setting == s and a.curve(metric)], s)
         for metric in metrics
         for s in settings
     ]
     if len(metrics) == 1:  # rows of metrics keep their columns
-        panels = [panel for panel in panels if panel.arms]
-        settings = [panel.title for panel in panels]
+        shown = [panel for panel in shown if panel.arms]
+        settings = [panel.title for panel in shown]
     wide = _columns(settings, len(metrics))
-    high = math.ceil(len(panels) / wide)
-    figure = style.Drawing(figsize=_size(wide, high))
-    grid: list[Axes] = figure.subplots(high, wide, squeeze=False).ravel().tolist()
-    for axes in grid[len(panels) :]:
-        axes.set_axis_off()
+    figure, grid = panels(len(shown), wide, _size(wide, math.ceil(len(shown) / wide)))
     unit, sent = sent_in(arms, x)
-    for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
+    for place, (axes, panel) in enumerate(zip(grid, shown, strict=True)):
         if not panel.arms:
             axes.set_axis_off()
             continue
@@ -120,10 +117,20 @@ def draw(
             axes.set_title(_broken(panel.title))
         if place % wide == 0 or len(settings) == 1:
             axes.set_ylabel(_broken(axis_of(panel.arms or arms, panel.metric)))
-        if place + wide >= len(panels):
+        if place + wide >= len(shown):
             axes.set_xlabel(sent)
-    _legend(figure, grid[: len(panels)])
+    lines, labels = legend_of(grid)
+    columns = legend_columns(figure, labels)
+    # or a long legend would squeeze the panels
+    more = math.ceil(len(labels) / columns) - _LEGEND_ROWS
+    figure.set_figheight(figure.get_figheight() + max(0, more) * _LEGEND_ROW)
+    figure.legend(lines, labels, loc="outside upper left", ncols=columns)
     return figure
+
+
+def has_sent(arms: Sequence[Arm], x: str) -> list[Arm]:
+    """The arms that a horizontal axis has a place for: all over rounds, else those that sent."""
+    return [arm for arm in arms if x == "round" or arm.total(x).max(initial=0) > 0]
 
 
 def _fill(
@@ -143,18 +150,11 @@ def _fill(
         totals.append(float(along.max(initial=0)))
         look = looks[arm.name]
         means.append(draw_curve(axes, along, curve, panel.metric, look, arm.name))
-        if (
-            published is not None
-            and arm.comparable
-            and x == "round"
-            and panel.metric == published.metric
-        ):
+        if published is not None and arm.comparable and panel.metric == published.metric:
             _printed(axes, arm, curve.rounds, published, look)
     if x == "round":
         set_round_ticks(axes, panel.arms, panel.metric)
-    elif (
-        totals and max(totals) > 20 * min(totals) > 0
-    ):  # else the cheap arms would be squeezed at the left
+    elif max(totals) > 20 * min(totals) > 0:  # else the cheap arms are squeezed at the left
         axes.set_xscale("log")
     if METRICS[panel.metric].unit != "fraction":
         _keep_readable(axes, means)
@@ -166,10 +166,8 @@ def abscissa(arm: Arm, curve: Curve, x: str, unit: float) -> NDArray[np.float64]
         return curve.rounds.astype(np.float64) + 1
     spent = arm.curve(x)
     assert spent is not None
-    sent: NDArray[np.float64] = np.interp(
-        curve.rounds, spent.rounds, np.nancumsum(spent.mean()) / unit
-    )
-    return sent
+    sent = np.nancumsum(spent.mean()) / unit
+    return np.asarray(np.interp(curve.rounds, spent.rounds, sent))
 
 
 def set_round_ticks(axes: Axes, arms: Sequence[Arm], metric: str) -> None:
@@ -228,11 +226,9 @@ def _keep_readable(axes: Axes, means: Sequence[NDArray[np.float64]]) -> None:
     if not heights:
         return
     common = heights[(len(heights) - 1) // 2]
-    wanted = max(
-        height for height in heights if height <= _STRETCHED * common or height == heights[0]
-    )
-    highest = max(float(mean.max()) for mean in finite if len(mean))
-    lowest = min(float(mean.min()) for mean in finite if len(mean))
+    wanted = max(h for h in heights if h <= _STRETCHED * common or h == heights[0])
+    values = np.concatenate(finite)
+    highest, lowest = float(values.max()), float(values.min())
     if common <= 0 or lowest < 0:
         return
     bottom, top = axes.get_ylim()
@@ -240,39 +236,21 @@ def _keep_readable(axes: Axes, means: Sequence[NDArray[np.float64]]) -> None:
     if top > 1.6 * wanted:
         axes.set_ylim(top=max(1.15 * wanted, wanted + 0.1 * (wanted - lowest)))
         if highest > axes.get_ylim()[1]:
-            axes.text(
-                0.99,
-                0.99,
-                f"↑ up to {highest:.3g}",
-                transform=axes.transAxes,
-                ha="right",
-                va="top",
-                fontsize=7.5,
-                color=style.MUTED,
-            )
+            look: Any = {"ha": "right", "va": "top", "fontsize": 7.5, "color": style.MUTED}
+            axes.text(0.99, 0.99, f"↑ up to {highest:.3g}", transform=axes.transAxes, **look)
 
 
 def _printed(
     axes: Axes, arm: Arm, rounds: NDArray[np.int64], spec: Spec, look: dict[str, Any]
 ) -> None:
     """Published numbers of the arm as hollow marks with their error bars."""
+    colour = look["color"]
+    hollow = {"marker": look["marker"], "markerfacecolor": "none", "markeredgecolor": colour}
+    hollow |= {"markersize": 7.5, "elinewidth": 0.9, "capsize": 2, "linestyle": "none"}
     for iteration in spec.rounds or ():
         number = spec.printed(arm.algorithm, arm.cell, iteration, whole=False)
         if number is not None and iteration <= rounds[-1] + 1:
-            axes.errorbar(
-                iteration,
-                number.mean,
-                yerr=number.std,
-                color=look["color"],
-                marker=look["marker"],
-                markerfacecolor="none",
-                markeredgecolor=look["color"],
-                markersize=7.5,
-                elinewidth=0.9,
-                capsize=2,
-                linestyle="none",
-                zorder=4,
-            )
+            axes.errorbar(iteration, number.mean, number.std, color=colour, zorder=4, **hollow)
 
 
 def _columns(settings: Sequence[str], metrics: int) -> int:
@@ -311,26 +289,7 @@ def sent_in(arms: Sequence[Arm], x: str) -> tuple[float, str]:
     return size, f"sent so far, {unit} per seed"
 
 
-def drawn_lines(grid: Sequence[Axes]) -> dict[str, Any]:
-    """The line of every label in some panels, in the order in which they were drawn."""
-    drawn: dict[str, Any] = {}
-    for axes in grid:
-        for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            drawn.setdefault(label, line)
-    return drawn
-
-
 def legend_columns(figure: Figure, labels: Collection[str]) -> int:
     """How many labels fit beside each other over a figure."""
     widest = max(map(len, labels), default=1)
     return max(1, min(len(labels), int(figure.get_figwidth() * 13 / (widest + 7))))
-
-
-def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
-    """One legend above all panels, in the order of the arms."""
-    drawn = drawn_lines(grid)
-    columns = legend_columns(figure, drawn)
-    # or a long legend would squeeze the panels
-    more = math.ceil(len(drawn) / columns) - _LEGEND_ROWS
-    figure.set_figheight(figure.get_figheight() + max(0, more) * _LEGEND_ROW)
-    figure.legend(list(drawn.values()), list(drawn), loc="outside upper left", ncols=columns)

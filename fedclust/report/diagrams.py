@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from textwrap import wrap
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,19 +15,19 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedclust.metrics import METRICS
 from fedclust.report import style
 from fedclust.report.arms import Arm
+from fedclust.report.axes import labelled, part_cells, write_cells
 from fedclust.report.comparison import Overall, scale
 from fedclust.report.curves import MOST_LINES, legend_columns
-from fedclust.report.formats import in_percent
+from fedclust.report.formats import in_percent, lower_is_better
 from fedclust.report.panels import FAINT, small_panels
 from fedclust.report.relative import BELOW, LACKS, Relative, percent
 from fedclust.report.spec import Spec
 from fedclust.report.statistics.aggregates import profile
 from fedclust.report.statistics.ranks import bars
 
-_LINE = 0.21  # inches of a name
+_NAME = 0.21  # inches of a name
 _BAR = 0.1  # inches of a bar that joins methods
 _LETTER = 0.075  # inches
 _NAMED = 1.9  # inches of the words beside the critical difference
@@ -70,29 +71,26 @@ def at_a_glance(relative: Relative) -> Figure:
     image = axes.imshow(
         shares, cmap=_DIVERGING, norm=Normalize(1 - span, 1 + span), aspect="auto", zorder=2
     )
-    axes.grid(visible=False)
-    axes.set_xticks(np.arange(1, wide) - 0.5, minor=True)
-    axes.set_yticks(np.arange(1, high) - 0.5, minor=True)
     axes.set_axisbelow(False)
-    axes.grid(which="minor", color=style.PAPER, linewidth=1.0)
-    axes.tick_params(which="both", length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    part_cells(axes, high, wide, 1.0)
     axes.set_yticks(range(high), relative.names, fontsize=8.5)
     axes.set_xticks(range(wide), [f"{base:.0f}" for base in relative.base], fontsize=8)
     figure.text(0.1 / width, 0.08 / size[1], "\n".join(caption), fontsize=8, va="bottom")
     for column, setting in enumerate(relative.settings):
         axes.text(column - 0.25, -0.75, setting, rotation=40, ha="left", va="bottom", fontsize=8.5)
-    for (row, column), share in np.ndenumerate(shares):
-        if np.isfinite(share):
-            text = relative.cell_text(row, column).replace(" ", "")
-            colour = style.PAPER if abs(share - 1) > _DARK * span else style.INK
-            axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=colour)
-    for row in range(high):
-        axes.text(
-            wide - 0.4, row, relative.mean_text(row), va="center", fontsize=8, fontweight="bold"
+    known = ((place, share) for place, share in np.ndenumerate(shares) if np.isfinite(share))
+    written = {
+        place: (
+            relative.cell_text(*place).replace(" ", ""),
+            style.PAPER if abs(share - 1) > _DARK * span else style.INK,
         )
-    axes.text(wide - 0.4, -0.75, "mean", va="bottom", fontsize=8, fontweight="bold")
+        for place, share in known
+    }
+    write_cells(axes, written, 7.5)
+    bold: Any = {"fontsize": 8, "fontweight": "bold"}
+    for row in range(high):
+        axes.text(wide - 0.4, row, relative.mean_text(row), va="center", **bold)
+    axes.text(wide - 0.4, -0.75, "mean", va="bottom", **bold)
     bar = figure.add_axes(((size[0] - 0.52) / size[0], place[1], 0.1 / size[0], place[3] * 0.5))
     figure.colorbar(image, cax=bar).outline.set_visible(False)
     _only_colours_shown(bar, shares, span)
@@ -121,40 +119,39 @@ def critical_difference(methods: Overall) -> Figure | None:
     joined = bars(places, methods.difference) if np.isfinite(methods.difference) else []
     half = math.ceil(len(names) / 2)
     above = 0.45 if joined else 0.1  # for the length of the critical difference
-    below = 0.12 + _BAR * len(joined) + _LINE * half + 0.1
+    below = 0.12 + _BAR * len(joined) + _NAME * half + 0.1
     inner, room = 4.2, (len(names) - 1) / 4.2  # of the axis; ranks an inch
     margin = max(map(len, names)) * _LETTER + 0.65
     if joined:  # room for what the length is
         margin = max(margin, min(methods.difference / room, inner) + _NAMED - inner)
-    figure = Figure(figsize=(inner + 2 * margin, above + 0.3 + below))
+    width, height = inner + 2 * margin, above + 0.3 + below
+    figure = Figure(figsize=(width, height))
     figure.set_layout_engine("none")  # every place is given here
-    height = figure.get_figheight()
-    axes = figure.add_axes((margin / (inner + 2 * margin), 0, inner / (inner + 2 * margin), 1))
+    axes = figure.add_axes((margin / width, 0, inner / width, 1))
     axes.set_axis_off()
     low, high = 1.0, float(len(names))
     axes.set_xlim(low, high)
     axes.set_ylim(-below, height - below)  # in inches, 0 at the axis
-    axes.plot([low, high], [0, 0], color=style.INK, linewidth=1.0, clip_on=False)
+    _line(axes, [low, high], [0, 0], 1.0)
     step = max(1, math.ceil((high - low) / 12))
     for tick in range(1, len(names) + 1, step):
-        axes.plot([tick, tick], [0, 0.07], color=style.INK, linewidth=0.8, clip_on=False)
+        _line(axes, [tick, tick], [0, 0.07], 0.8)
         axes.text(tick, 0.1, str(tick), ha="center", va="bottom", fontsize=8)
+    reach = 0.006 * (high - low)
     for row, (first, last) in enumerate(joined):
         y = -0.1 - _BAR * row
-        reach = 0.006 * (high - low)
-        axes.plot(
-            [places[first] - reach, places[last] + reach],
-            [y, y],
-            color=style.INK,
-            linewidth=3.0,
-            solid_capstyle="butt",
-            clip_on=False,
-        )
+        ends = [places[first] - reach, places[last] + reach]
+        _line(axes, ends, [y, y], 3.0, solid_capstyle="butt")
     base = -0.12 - _BAR * len(joined)
     _names(axes, names, places, half, base)
     if joined:
         _length(axes, methods.difference, low, high, height - below - 0.1)
     return figure
+
+
+def _line(axes: Axes, x: Sequence[float], y: Sequence[float], width: float, **look: Any) -> None:
+    """A line that may leave the axes."""
+    axes.plot(x, y, **{"color": style.INK, "linewidth": width, "clip_on": False, **look})
 
 
 def _names(
@@ -166,32 +163,22 @@ def _names(
     for i, (name, place) in enumerate(zip(names, places.tolist(), strict=True)):
         left = i < half
         row = i if left else len(names) - 1 - i
-        y = base - _LINE * (row + 0.6)
+        y = base - _NAME * (row + 0.6)
         end = low - edge if left else high + edge
-        axes.plot(
-            [place, place, end], [0, y, y], color="#9CA3AF", linewidth=0.7, clip_on=False, zorder=1
-        )
-        text = f"{name}  {place:.2f}" if left else f"{place:.2f}  {name}"
-        axes.text(
-            end,
-            y,
-            f"{text} " if left else f" {text}",
-            ha="right" if left else "left",
-            va="center",
-            fontsize=8.5,
-            clip_on=False,
-        )
+        _line(axes, [place, place, end], [0, y, y], 0.7, color="#9CA3AF", zorder=1)
+        text = f"{name}  {place:.2f} " if left else f" {place:.2f}  {name}"
+        side = "right" if left else "left"
+        axes.text(end, y, text, ha=side, va="center", fontsize=8.5, clip_on=False)
 
 
 def _length(axes: Axes, difference: float, low: float, high: float, y: float) -> None:
     """The critical difference as a length above the axis."""
     end = min(low + difference, high)
-    axes.plot([low, end], [y - 0.1, y - 0.1], color=style.INK, linewidth=1.2, clip_on=False)
+    _line(axes, [low, end], [y - 0.1, y - 0.1], 1.2)
     for x in (low, end):
-        axes.plot([x, x], [y - 0.14, y - 0.06], color=style.INK, linewidth=1.2, clip_on=False)
-    axes.text(
-        end, y - 0.1, f"  critical difference {difference:.2f}", ha="left", va="center", fontsize=8
-    )
+        _line(axes, [x, x], [y - 0.14, y - 0.06], 1.2)
+    text = f"  critical difference {difference:.2f}"
+    axes.text(end, y - 0.1, text, ha="left", va="center", fontsize=8)
 
 
 def profiles(spec: Spec, arms: Sequence[Arm], methods: Overall) -> Figure | None:
@@ -208,7 +195,7 @@ def profiles(spec: Spec, arms: Sequence[Arm], methods: Overall) -> Figure | None
     levels = np.linspace(low - room, high + room, _LEVELS)
     looks = style.looks(arms)
     shares = {name: 100 * profile(one, levels) for name, one in values.items()}
-    error = METRICS[spec.metric].better == "lower" and not in_percent(spec.metric)
+    error = lower_is_better(spec.metric) and not in_percent(spec.metric)
     unit = f"{spec.metric} " if error and methods.reference else ""
     label = f"level: {unit}{scale(spec, methods)}"
     if len(shares) <= MOST_LINES:
@@ -225,6 +212,4 @@ def profiles(spec: Spec, arms: Sequence[Arm], methods: Overall) -> Figure | None
         for other in shares.values():
             axes.plot(levels, other, **FAINT)
         axes.plot(levels, share, **{**looks[name], "marker": ""})
-    figure.supxlabel(label, fontsize=9)
-    figure.supylabel("runs above the level (%)", fontsize=9)
-    return figure
+    return labelled(figure, label, "runs above the level (%)")

@@ -32,7 +32,7 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
 
     None where no run wrote `federation.json`.
     """
-    rows = [(arm, _record(arm)) for arm in _one_per_setting(arms)]
+    rows = [(arm, _record(arm)) for arm in one_per_setting(arms)]
     splits = max((_splits(record) for _, record in rows), key=len, default=[])
 
     def number(head: str, column: str) -> TableColumn:
@@ -159,7 +159,7 @@ def class_table(arms: Sequence[Arm]) -> Table | None:
     rows: list[tuple[Cell, ...]] = []
     records: list[Mapping[str, Any]] = []
     left_out = 0
-    for arm in _one_per_setting(arms):
+    for arm in one_per_setting(arms):
         seed = next(iter(arm.run.federation["seeds"].values()))
         examples: Mapping[str, Sequence[int]] = seed["examples"] if "classes" in seed else {}
         if len(rows) + len(examples) > _MOST_CLASS_ROWS:
@@ -182,7 +182,7 @@ def class_table(arms: Sequence[Arm]) -> Table | None:
         return None
     wide = max(len(row) for row in rows) - 2
     padded = [(*row[:-1], *[Cell(text="")] * (wide + 2 - len(row)), row[-1]) for row in rows]
-    classes = {tuple(names_of(arm).get("classes", ())) for arm in _one_per_setting(arms)}
+    classes = {tuple(names_of(arm).get("classes", ())) for arm in one_per_setting(arms)}
     known = classes.pop() if len(classes) == 1 else ()
     heads = known if len(known) == wide else tuple(f"class {c}" for c in range(wide))
     note = f"{left_out} more settings with many groups are left out." if left_out else ""
@@ -197,7 +197,7 @@ def class_table(arms: Sequence[Arm]) -> Table | None:
     )
 
 
-def _one_per_setting(arms: Sequence[Arm]) -> list[Arm]:
+def one_per_setting(arms: Sequence[Arm]) -> list[Arm]:
     """The first arm of every setting that wrote about its federation."""
     first = [
         next((a for a in arms if a.setting == s and a.run.federation.get("seeds")), None)

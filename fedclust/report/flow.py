@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedclust.report import style
 from fedclust.report.arms import Arm
+from fedclust.report.axes import bare
 from fedclust.report.curves import set_round_ticks
 from fedclust.report.federations import called
 from fedclust.report.together import MOST_NAMED
@@ -37,38 +39,33 @@ def flow(arm: Arm) -> Figure | None:
     None where there is only one cluster all the time, or a cluster per client, or nobody ever
     moves, or there is one round only.
     """
-    counts = arm.curve("num_clusters")
+    counts, churn = arm.curve("num_clusters"), arm.curve("churn")
     if counts is None or not 1 < np.nanmax(counts.values) <= _MOST_CLUSTERS:
         return None
-    churn = arm.curve("churn")
-    if len(counts.rounds) < 2:
-        return None
-    if churn is not None and np.nanmax(churn.values) == 0:
+    if len(counts.rounds) < 2 or (churn is not None and np.nanmax(churn.values) == 0):
         return None
     seed = arm.run.seeds[0]
     picks = np.unique(np.linspace(0, len(counts.rounds) - 1, _COLUMNS).round().astype(int))
-    rounds = [int(counts.rounds[p]) for p in picks]
-    rows = arm.run.client_rows(seed, rounds)
+    rows = arm.run.client_rows(seed, [int(counts.rounds[p]) for p in picks])
     if not len(rows):
         return None
     labels, groups = (_by_round(rows, column) for column in ("label", "group"))
     grouped = bool((groups >= 0).any())
     groups = groups if grouped else labels
-    shown = sorted(set(rows["round"]))
+    rounds = [int(t) + 1 for t in sorted(set(rows["round"]))]
+    heights = [3.4, 1] if churn else [3.4]
     figure = Figure(figsize=(6.4, 4.4 if churn else 3.4))
-    axes = figure.subplots(
-        2 if churn else 1, 1, height_ratios=[3.4, 1] if churn else None, squeeze=False
-    )[:, 0]
-    own = [int(t) + 1 for t in shown]
-    _alluvium(axes[0], labels, groups, own)
-    axes[0].set_title(f"{arm.label}, seed {seed}")
-    if churn:
-        _churn(axes[1], arm)
-        axes[1].set_xlim(axes[0].get_xlim())
+    top, *below = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    stacks = [_stack(label, group) for label, group in zip(labels, groups, strict=True)]
+    apart = (rounds[-1] - rounds[0]) / (len(rounds) - 1) if len(rounds) > 1 else 1.0  # the mean
+    _alluvium(top, stacks, labels, groups, rounds, apart)
+    top.set_title(f"{arm.label}, seed {seed}")
+    for axes in below:
+        _churn(axes, arm)
+        axes.set_xlim(top.get_xlim())
     if 0 < len(names := called(arm, "clients")) <= MOST_NAMED:
-        _name_clients(
-            axes[0], labels[-1], groups[-1], own, [names[c] for c in sorted(set(rows["client"]))]
-        )
+        own = [names[client] for client in sorted(set(rows["client"]))]
+        _name_clients(top, rounds[-1] + 0.6 * _WIDTH * apart, labels[-1], stacks[-1], own)
     if grouped:
         _name_groups(figure, groups, called(arm, "groups"))
     return figure
@@ -82,72 +79,53 @@ def _by_round(rows: pd.DataFrame, column: str) -> NDArray[np.int64]:
 
 
 def _name_clients(
-    axes: Axes,
-    label: NDArray[np.int64],
-    group: NDArray[np.int64],
-    rounds: Sequence[int],
-    names: Sequence[str],
+    axes: Axes, x: float, label: NDArray[np.int64], stack: Spans, names: Sequence[str]
 ) -> None:
     """The clients' names [M] beside the last bars, which stand for clusters `label` [M]."""
-    stack = _stack(label, group)
-    apart = (rounds[-1] - rounds[0]) / (len(rounds) - 1) if len(rounds) > 1 else 1.0
-    for cluster in np.unique(label):
-        pieces = [span for (c, _), span in stack.items() if c == cluster]
-        bottom, top = min(p[0] for p in pieces), max(p[1] for p in pieces)
+    for cluster, (bottom, top) in _heights(stack).items():
         own = [name for name, c in zip(names, label, strict=True) if c == cluster]
         lines = textwrap.wrap(", ".join(own), _NAMES)
         most = max(1, int((top - bottom) * _LINES))
         if len(lines) > most:
             lines = [*lines[: most - 1], f"{lines[most - 1][: _NAMES - 1]}…"]
-        axes.text(
-            rounds[-1] + 0.6 * _WIDTH * apart,
-            (bottom + top) / 2,
-            "\n".join(lines),
-            ha="left",
-            va="center",
-            fontsize=7,
-            color=style.INK,
-        )
+        look: Any = {"ha": "left", "va": "center", "fontsize": 7, "color": style.INK}
+        axes.text(x, (bottom + top) / 2, "\n".join(lines), **look)
 
 
 def _name_groups(figure: Figure, group: NDArray[np.int64], names: Mapping[int, str]) -> None:
-    handles = [
-        Patch(
-            facecolor=style.group_colour(g),
-            hatch=style.group_hatch(g) * 2,
-            edgecolor=style.PAPER,
-            label=names.get(int(g), f"group {g}"),
-        )
-        for g in np.unique(group)
-        if g >= 0
-    ]
+    handles = []
+    for g in np.unique(group[group >= 0]).tolist():
+        look = style.of_group(g)
+        look["hatch"] *= 2
+        handles.append(Patch(label=names.get(g, f"group {g}"), **look))
     if handles:
-        figure.legend(
-            handles=handles, loc="outside right upper", ncols=1, handlelength=1.6, handleheight=1.3
-        )
+        size = {"handlelength": 1.6, "handleheight": 1.3}
+        figure.legend(handles=handles, loc="outside right upper", ncols=1, **size)
 
 
 def _alluvium(
-    axes: Axes, labels: NDArray[np.int64], groups: NDArray[np.int64], rounds: Sequence[int]
+    axes: Axes,
+    stacks: Sequence[Spans],
+    labels: NDArray[np.int64],
+    groups: NDArray[np.int64],
+    rounds: Sequence[int],
+    apart: float,
 ) -> None:
-    """Bars at the rounds and bands between them; labels and groups [rounds, M]."""
-    stacks = [_stack(label, group) for label, group in zip(labels, groups, strict=True)]
-    apart = (rounds[-1] - rounds[0]) / (len(rounds) - 1) if len(rounds) > 1 else 1.0  # the mean
+    """Bars at the rounds, which are `apart` on average, and bands between them; labels and groups
+    [rounds, M].
+    """
     half = _WIDTH / 2 * apart
-    for t, stack, label in zip(rounds, stacks, labels, strict=True):
-        _bars(axes, t, half, stack, label)
+    for t, stack in zip(rounds, stacks, strict=True):
+        _bars(axes, t, half, stack)
     for i, (begin, end) in enumerate(itertools.pairwise(rounds)):
         pair = slice(i, i + 2)
         _bands(axes, (begin + half, end - half), stacks[pair], labels[pair], groups[pair])
+    bare(axes)
     axes.set_xticks(rounds)
     axes.set_xlabel("round")
     axes.set_xlim(rounds[0] - 0.35 * apart, rounds[-1] + 0.35 * apart)
     axes.set_ylim(-0.01, max(top for stack in stacks for _, top in stack.values()) + 0.01)
     axes.set_yticks([])
-    axes.grid(visible=False)
-    for side in axes.spines.values():
-        side.set_visible(False)
-    axes.tick_params(length=0)
     axes.set_ylabel("clients by cluster")
 
 
@@ -167,41 +145,24 @@ def _stack(label: NDArray[np.int64], group: NDArray[np.int64]) -> Spans:
     return spans
 
 
-def _bars(axes: Axes, t: int, half: float, stack: Spans, label: NDArray[np.int64]) -> None:
+def _heights(stack: Spans) -> dict[int, tuple[float, float]]:
+    """Bottom and top of every cluster, from below."""
+    heights: dict[int, tuple[float, float]] = {}
+    for (cluster, _), (bottom, top) in stack.items():
+        heights[cluster] = (heights.get(cluster, (bottom, top))[0], top)
+    return heights
+
+
+def _bars(axes: Axes, t: int, half: float, stack: Spans) -> None:
     for (_, group), (bottom, top) in stack.items():
-        axes.add_patch(
-            Rectangle(
-                (t - half, bottom),
-                2 * half,
-                top - bottom,
-                facecolor=style.group_colour(group),
-                hatch=style.group_hatch(group),
-                edgecolor=style.PAPER,
-                linewidth=0.4,
-                zorder=3,
-            )
-        )
-    for cluster in np.unique(label):
-        pieces = [span for (c, _), span in stack.items() if c == cluster]
-        bottom, top = min(p[0] for p in pieces), max(p[1] for p in pieces)
+        look = {**style.of_group(group), "linewidth": 0.4, "zorder": 3}
+        axes.add_patch(Rectangle((t - half, bottom), 2 * half, top - bottom, **look))
+    look = {"ha": "right", "va": "center", "fontsize": 7.5, "color": style.INK, "zorder": 4}
+    box = {"boxstyle": "round,pad=0.12", "facecolor": style.PAPER, "alpha": 0.7, "linewidth": 0}
+    for cluster, (bottom, top) in _heights(stack).items():
         if top - bottom > 0.04:
             name = "–" if cluster < 0 else str(cluster)
-            axes.text(
-                t - 1.4 * half,
-                (bottom + top) / 2,
-                name,
-                ha="right",
-                va="center",
-                fontsize=7.5,
-                color=style.INK,
-                zorder=4,
-                bbox={
-                    "boxstyle": "round,pad=0.12",
-                    "facecolor": style.PAPER,
-                    "alpha": 0.7,
-                    "linewidth": 0,
-                },
-            )
+            axes.text(t - 1.4 * half, (bottom + top) / 2, name, bbox=box, **look)
 
 
 def _bands(
@@ -233,44 +194,22 @@ def _bands(
 def _band(x0: float, x1: float, y0: float, y1: float, thickness: float, colour: str) -> PathPatch:
     """A smooth band of constant thickness from (x0, y0) to (x1, y1), its lower edges."""
     middle = (x0 + x1) / 2
-    corners = [
-        (x0, y0),
-        (middle, y0),
-        (middle, y1),
-        (x1, y1),
-        (x1, y1 + thickness),
-        (middle, y1 + thickness),
-        (middle, y0 + thickness),
-        (x0, y0 + thickness),
-        (x0, y0),
-    ]
-    codes = [
-        Outline.MOVETO,
-        *[Outline.CURVE4] * 3,
-        Outline.LINETO,
-        *[Outline.CURVE4] * 3,
-        Outline.CLOSEPOLY,
-    ]
-    return PathPatch(Outline(corners, codes), facecolor=colour, alpha=0.38, linewidth=0, zorder=2)
+    lower = [(x0, y0), (middle, y0), (middle, y1), (x1, y1)]
+    upper = [(x, y + thickness) for x, y in reversed(lower)]
+    codes = [Outline.MOVETO, *[Outline.CURVE4] * 3, Outline.LINETO, *[Outline.CURVE4] * 3]
+    band = Outline([*lower, *upper, lower[0]], [*codes, Outline.CLOSEPOLY])
+    return PathPatch(band, facecolor=colour, alpha=0.38, linewidth=0, zorder=2)
 
 
 def _churn(axes: Axes, arm: Arm) -> None:
     """Share of clients that changed cluster since the evaluation before, mean over seeds."""
     curve = arm.curve("churn")
     assert curve is not None
-    axes.fill_between(
-        curve.rounds + 1, curve.mean(), step="mid", color=style.MUTED, alpha=0.25, linewidth=0
-    )
-    alone = "o" if len(curve.rounds) == 1 else ""
-    axes.plot(
-        curve.rounds + 1,
-        curve.mean(),
-        drawstyle="steps-mid",
-        color=style.MUTED,
-        linewidth=1.2,
-        marker=alone,
-    )
-    axes.set_ylim(0, max(0.05, float(np.nanmax(curve.mean())) * 1.1))
+    rounds, churn = curve.rounds + 1, curve.mean()
+    axes.fill_between(rounds, churn, step="mid", color=style.MUTED, alpha=0.25, linewidth=0)
+    look: Any = {"drawstyle": "steps-mid", "color": style.MUTED, "linewidth": 1.2}
+    axes.plot(rounds, churn, marker="o" if len(rounds) == 1 else "", **look)
+    axes.set_ylim(0, max(0.05, float(np.nanmax(churn)) * 1.1))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=3))
     set_round_ticks(axes, [arm], "churn")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from fedclust.metrics.contingency import contingency
 from fedclust.report import style
-from fedclust.report.arms import Arm, settings_of
-from fedclust.report.federations import called
+from fedclust.report.arms import Arm
+from fedclust.report.axes import Place, bare, colour_bar, labelled, panels, part_cells, write_cells
+from fedclust.report.federations import called, one_per_setting
 from fedclust.report.statistics.separation import separation
 
 _PER_ROW = 4
@@ -28,82 +29,124 @@ _MOST_ROWS = 15  # whose numbers can be read
 _LETTERS, _LINE = 12.5, 0.15  # letters of a title to the inch; inches of a further line
 _PIXELS = 600  # larger matrices are averaged over blocks
 
+T = TypeVar("T")
+Final = tuple[NDArray[np.int64], NDArray[np.int64]]  # group [M] and label [M] of clients
+
 
 def distances(arms: Sequence[Arm]) -> Figure | None:
     """The distance matrix of the first seed of every arm that kept one, ordered by group, then
     label.
     """
-    known = ((arm, matrix) for arm in arms if (matrix := _distance(arm)) is not None)
-    kept = list(islice(known, MOST_PANELS))
-    if not kept:
-        return None
-    figure, grid = _grid([arm for arm, _ in kept], 2.7, 2.5)
-    for axes, (arm, matrix) in zip(grid, kept, strict=True):
+
+    def draw(axes: Axes, arm: Arm, matrix: NDArray[np.float64]) -> None:
         order, group, label = _order(arm, len(matrix))
-        matrix = matrix[np.ix_(order, order)]
-        image = axes.imshow(
-            _smaller(matrix), cmap=style.HEAT, extent=(0, len(order), len(order), 0)
-        )
+        shown = _smaller(matrix[np.ix_(order, order)])
+        image = axes.imshow(shown, cmap=style.HEAT, extent=(0, len(order), len(order), 0))
         axes.grid(visible=False)
-        bar = figure.colorbar(image, ax=axes, shrink=0.82, pad=0.02)
-        bar.outline.set_visible(False)
-        bar.set_label("distance", fontsize=8)
-        bar.ax.tick_params(labelsize=7)
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        bar = colour_bar(figure, image, "distance", ax=axes, shrink=0.82)
+        bar.tick_params(labelsize=7)
         _mark_groups(axes, group, label, called(arm, "groups"))
-    return figure
+
+    return _each(_kept(arms, _distance), draw, 2.7, 2.5)
 
 
 def contingencies(arms: Sequence[Arm]) -> Figure | None:
     """Clients per cluster and true group at the end of the first seed of every arm."""
-    tables = []
-    for arm in arms:
-        rows = _final(arm)
-        if (
-            rows is None
-            or rows[0].max() < 0
-            or not 1 < len(np.unique(rows[1])) + 1 <= _MOST_CLUSTERS + 1
-        ):
-            continue
-        known = (rows[0] >= 0) & (rows[1] >= 0)
-        if known.any():
-            tables.append((arm, rows[0][known], rows[1][known]))
-        if len(tables) == MOST_PANELS:
-            break
-    if not tables:
-        return None
-    figure, grid = _grid([arm for arm, _, _ in tables], 2.1, 2.1)
-    for axes, (_, group, label) in zip(grid, tables, strict=True):
-        _contingency(axes, contingency(label, group), np.unique(label), np.unique(group))
-    figure.supxlabel("true group", fontsize=9)
-    figure.supylabel("cluster", fontsize=9)
-    return figure
+    figure = _each(_kept(arms, _grouped), _contingency, 2.1, 2.1)
+    return labelled(figure, "true group", "cluster")
 
 
 def classes(arms: Sequence[Arm]) -> Figure | None:
     """Share of every class in every cluster at the end of the first seed, where there are no true
     groups; None where no run wrote the classes of its clients.
     """
-    known = ((arm, table) for arm in arms if (table := _classes(arm)) is not None)
-    tables = list(islice(known, MOST_PANELS))
-    if not tables:
-        return None
-    highest = max(max(float(share.max()), 2 / share.shape[1]) for _, (_, share) in tables)
-    figure, grid = _grid([arm for arm, _ in tables], 2.4, 2.1)
-    for axes, (_, (clusters, share)) in zip(grid, tables, strict=True):
+    tables = _kept(arms, _classes)
+    shares = [share for _, (_, share) in tables]
+    highest = max((max(float(s.max()), 2 / s.shape[1]) for s in shares), default=1.0)
+
+    def draw(axes: Axes, _: Arm, table: tuple[NDArray[np.int64], NDArray[np.float64]]) -> None:
+        clusters, share = table
         axes.imshow(share, cmap="Blues", vmin=0, vmax=highest, aspect="auto")
-        axes.grid(visible=False)
-        axes.tick_params(length=0)
+        bare(axes, framed=True)
         axes.set_yticks(range(len(clusters)), [str(cluster) for cluster in clusters])
-        every = math.ceil(share.shape[1] / 10)
-        axes.set_xticks(range(0, share.shape[1], every))
-    figure.supxlabel("class", fontsize=9)
-    figure.supylabel("cluster", fontsize=9)
+        axes.set_xticks(range(0, share.shape[1], math.ceil(share.shape[1] / 10)))
+
+    return labelled(_each(tables, draw, 2.4, 2.1), "class", "cluster")
+
+
+def examples(arms: Sequence[Arm]) -> Figure | None:
+    """Training examples of every class as bars, one piece per true group, in every setting; None
+    where no run wrote about its federation.
+    """
+    pieces: dict[str, Any] = {}
+
+    def draw(axes: Axes, _: Arm, examples: Mapping[str, Sequence[int]]) -> None:
+        bottom: Any = 0
+        for group, counts in examples.items():
+            name = "no group" if group == "-1" else f"group {group}"
+            look = style.of_group(int(group))
+            piece = axes.bar(range(len(counts)), counts, bottom=bottom, linewidth=0.4, **look)
+            bottom = bottom + np.array(counts)
+            pieces.setdefault(name, piece)
+        axes.set_xlabel("class")
+        axes.set_ylabel("training examples")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10))
+
+    figure = _each(_kept(one_per_setting(arms), _examples), draw, 3.4, 2.2)
+    if figure is not None:
+        figure.legend(list(pieces.values()), list(pieces), loc="outside right upper", ncols=1)
     return figure
 
 
-def _has_classes(arm: Arm) -> bool:
-    """Whether the examples of the first seed are of classes."""
-    return "classes" in next(iter(arm.run.federation["seeds"].values()))
+def _kept(arms: Sequence[Arm], read: Callable[[Arm], T | None]) -> list[tuple[Arm, T]]:
+    """What can be read of the first arms that have it."""
+    known = ((arm, value) for arm in arms if (value := read(arm)) is not None)
+    return list(islice(known, MOST_PANELS))
+
+
+def _each(
+    kept: Sequence[tuple[Arm, T]], draw: Callable[[Axes, Arm, T], None], width: float, height: float
+) -> Figure | None:
+    """A panel per arm, in inches, each with a title as wide as the panel; None without any."""
+    if not kept:
+        return None
+    wide = min(_PER_ROW, len(kept))
+    titles = [textwrap.fill(arm.label, int(_LETTERS * (width - 0.5))) for arm, _ in kept]
+    lines = max(title.count("\n") for title in titles)
+    high = math.ceil(len(kept) / wide)
+    size = (width * wide + 0.7, (height + _LINE * lines) * high + 0.5)
+    figure, grid = panels(len(kept), wide, size)
+    for axes, title, (arm, value) in zip(grid, titles, kept, strict=True):
+        axes.set_title(title, fontsize=8.5)
+        draw(axes, arm, value)
+    return figure
+
+
+def _contingency(axes: Axes, _: Arm, known: Final) -> None:
+    group, label = known
+    table, labels, groups = contingency(label, group), np.unique(label), np.unique(group)
+    # of the group, so that small groups show as well
+    share = table / table.sum(axis=0, keepdims=True)
+    axes.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.set_xticks(range(len(groups)), [str(g) for g in groups])
+    every = math.ceil(len(labels) / _MOST_ROWS)  # of more rows the names lie on each other
+    axes.set_yticks(range(0, len(labels), every), [str(label) for label in labels[::every]])
+    part_cells(axes, len(labels), len(groups), 1.5)
+
+    def colour(place: Place, number: int) -> str:
+        return style.PAPER if share[place] > 0.55 else style.INK if number else "#B0B7C3"
+
+    if table.size <= 200 and every == 1:
+        numbers = np.ndenumerate(table)
+        write_cells(axes, {at: (str(n), colour(at, int(n))) for at, n in numbers}, 7.5)
+
+
+def _examples(arm: Arm) -> Mapping[str, Sequence[int]] | None:
+    """The examples of every class by group, first seed; None where they are of no classes."""
+    seed = next(iter(arm.run.federation["seeds"].values()))
+    return seed["examples"] if "classes" in seed else None
 
 
 def _classes(arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
@@ -121,83 +164,14 @@ def _classes(arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
     return clusters, share / np.maximum(share.sum(axis=1, keepdims=True), 1)
 
 
-def examples(arms: Sequence[Arm]) -> Figure | None:
-    """Training examples of every class as bars, one piece per true group, in every setting; None
-    where no run wrote about its federation.
-    """
-    firsts = [
-        next((arm for arm in arms if arm.setting == s and arm.run.federation.get("seeds")), None)
-        for s in settings_of(arms)
-    ]
-    known = [arm for arm in firsts if arm is not None and _has_classes(arm)][:MOST_PANELS]
-    if not known:
+def _grouped(arm: Arm) -> Final | None:
+    """Group and label of the clients that have both, first seed; None for too many clusters."""
+    final = _final(arm)
+    if final is None or len(np.unique(final[1])) > _MOST_CLUSTERS:
         return None
-    figure, grid = _grid(known, 3.4, 2.2)
-    names: dict[str, Any] = {}
-    for axes, arm in zip(grid, known, strict=True):
-        seed = next(iter(arm.run.federation["seeds"].values()))
-        bottom = np.zeros(0)
-        for group, counts in seed["examples"].items():
-            bottom = bottom if len(bottom) else np.zeros(len(counts))
-            piece = axes.bar(
-                range(len(counts)),
-                counts,
-                bottom=bottom,
-                color=style.group_colour(int(group)),
-                hatch=style.group_hatch(int(group)),
-                edgecolor=style.PAPER,
-                linewidth=0.4,
-            )
-            bottom = bottom + np.array(counts)
-            names.setdefault("no group" if group == "-1" else f"group {group}", piece)
-        axes.set_xlabel("class")
-        axes.set_ylabel("training examples")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10))
-    figure.legend(list(names.values()), list(names), loc="outside right upper", ncols=1)
-    return figure
-
-
-def _contingency(
-    axes: Axes, table: NDArray[np.int64], labels: NDArray[Any], groups: NDArray[Any]
-) -> None:
-    # of the group, so that small groups show as well
-    share = table / table.sum(axis=0, keepdims=True)
-    axes.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    axes.grid(visible=False)
-    axes.set_xticks(range(len(groups)), [str(g) for g in groups])
-    every = math.ceil(len(labels) / _MOST_ROWS)  # of more rows the names lie on each other
-    axes.set_yticks(range(0, len(labels), every), [str(label) for label in labels[::every]])
-    axes.tick_params(length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
-    axes.set_xticks(np.arange(1, len(groups)) - 0.5, minor=True)
-    axes.set_yticks(np.arange(1, len(labels)) - 0.5, minor=True)
-    axes.grid(which="minor", color=style.PAPER, linewidth=1.5)
-    axes.tick_params(which="minor", length=0)
-    if table.size <= 200 and every == 1:
-        for (row, column), number in np.ndenumerate(table):
-            colour = (
-                style.PAPER if share[row, column] > 0.55 else style.INK if number else "#B0B7C3"
-            )
-            axes.text(
-                column, row, str(number), ha="center", va="center", fontsize=7.5, color=colour
-            )
-
-
-def _grid(arms: Sequence[Arm], width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel per arm, each with a title as wide as the panel."""
-    wide = min(_PER_ROW, len(arms))
-    high = math.ceil(len(arms) / wide)
-    titles = [textwrap.fill(arm.label, int(_LETTERS * (width - 0.5))) for arm in arms]
-    lines = max(title.count("\n") for title in titles)
-    size = (width * wide + 0.7, (height + _LINE * lines) * high + 0.5)
-    figure = Figure(figsize=size)
-    grid: list[Axes] = figure.subplots(high, wide, squeeze=False).ravel().tolist()
-    for axes, title in zip(grid, titles, strict=False):
-        axes.set_title(title, fontsize=8.5)
-    for axes in grid[len(arms) :]:
-        axes.set_axis_off()
-    return figure, grid[: len(arms)]
+    group, label = final
+    known = (group >= 0) & (label >= 0)
+    return (group[known], label[known]) if known.any() else None
 
 
 def separation_of(arm: Arm) -> float:
@@ -217,14 +191,14 @@ def _distance(arm: Arm) -> NDArray[np.float64] | None:
     return matrix.astype(np.float64)
 
 
-def _final(arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Group [M] and label [M] of the first seed at its last evaluation."""
+def _final(arm: Arm) -> Final | None:
+    """Group and label of the first seed at its last evaluation."""
     rows = arm.run.final_clients
     return _columns(rows[rows["seed"] == arm.run.seeds[0]] if len(rows) else rows)
 
 
-def _when_clustered(arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Group [M] and label [M] of the first seed when its distances were kept: at the first
+def _when_clustered(arm: Arm) -> Final | None:
+    """Group and label of the first seed when its distances were kept: at the first
     evaluation in or after the last round that clustered.
     """
     seed = arm.run.seeds[0]
@@ -239,7 +213,7 @@ def _when_clustered(arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.int64]] | N
     return _columns(arm.run.client_rows(seed, [int(after[0])])) if len(after) else None
 
 
-def _columns(rows: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+def _columns(rows: pd.DataFrame) -> Final | None:
     if not len(rows):
         return None
     rows = rows.sort_values("client")

@@ -12,19 +12,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedclust.metrics import METRICS
 from fedclust.report import style
 from fedclust.report.arms import Arm, settings_of
+from fedclust.report.axes import bare, colour_bar, labelled, legend_of, panels, write_cells
 from fedclust.report.curves import (
     abscissa,
     axis_of,
     draw_curve,
-    drawn_lines,
+    has_sent,
     sent_in,
     set_round_ticks,
     within,
 )
-from fedclust.report.formats import factor, title
+from fedclust.report.formats import factor, lower_is_better, title
 from fedclust.report.pivot import Pivot
 
 _PER_ROW = 5
@@ -38,11 +38,7 @@ def multiples(arms: Sequence[Arm], metric: str, x: str) -> Figure | None:
     """A small panel per arm with the same axes: its settings as lines, or the other arms in grey
     where there is one setting. None where nothing was recorded.
     """
-    arms = [
-        arm
-        for arm in arms
-        if arm.curve(metric) and (x == "round" or arm.total(x).max(initial=0) > 0)
-    ]
+    arms = [arm for arm in has_sent(arms, x) if arm.curve(metric)]
     names = list(dict.fromkeys(arm.name for arm in arms))[:MOST_PANELS]
     arms = [arm for arm in arms if arm.name in names]
     settings = settings_of(arms)
@@ -58,20 +54,16 @@ def multiples(arms: Sequence[Arm], metric: str, x: str) -> Figure | None:
         for arm in arms:
             curve = arm.curve(metric)
             if arm.name == name and curve is not None:
-                look = (
-                    looks[name] if len(settings) == 1 else style.line(settings.index(arm.setting))
-                )
+                one = len(settings) == 1
+                look = looks[name] if one else style.line(settings.index(arm.setting))
                 along = abscissa(arm, curve, x, unit)
                 draw_curve(axes, along, curve, metric, {**look, "markersize": 3.2}, arm.setting)
     if x == "round":
         set_round_ticks(grid[0], arms, metric)
-    figure.supxlabel(sent, fontsize=9)
-    figure.supylabel(axis_of(arms, metric), fontsize=9)
     if len(settings) > 1:
-        drawn = drawn_lines(grid)
-        columns = min(len(drawn), 4)
-        figure.legend(list(drawn.values()), list(drawn), loc="outside upper left", ncols=columns)
-    return figure
+        lines, labels = legend_of(grid)
+        figure.legend(lines, labels, loc="outside upper left", ncols=min(len(labels), 4))
+    return labelled(figure, sent, axis_of(arms, metric))
 
 
 def small_panels(names: Sequence[str], above: float = 0.5) -> tuple[Figure, list[Axes]]:
@@ -79,18 +71,13 @@ def small_panels(names: Sequence[str], above: float = 0.5) -> tuple[Figure, list
     what stands over them.
     """
     wide = min(_PER_ROW, len(names))
-    high = math.ceil(len(names) / wide)
-    figure = style.Drawing(figsize=(2.1 * wide + 0.5, 1.65 * high + above))
-    grid: list[Axes] = (
-        figure.subplots(high, wide, squeeze=False, sharex=True, sharey=True).ravel().tolist()
-    )
-    for axes, name in zip(grid, names, strict=False):
+    size = 2.1 * wide + 0.5, 1.65 * math.ceil(len(names) / wide) + above
+    figure, grid = panels(len(names), wide, size, share=True)
+    for axes, name in zip(grid, names, strict=True):
         axes.set_title(textwrap.fill(name, 26), fontsize=8)
-    for axes in grid[len(names) :]:
-        axes.set_axis_off()
-    for axes in grid[max(len(names) - wide, 0) : len(names)]:  # the lowest of every column
+    for axes in grid[-wide:]:  # the lowest of every column
         axes.tick_params(labelbottom=True)
-    return figure, grid[: len(names)]
+    return figure, grid
 
 
 def _together(
@@ -144,28 +131,25 @@ def heat(pivots: Sequence[Pivot], metric: str) -> Figure | None:
     widest = max(len(pivot.columns) for pivot in pivots)
     tallest = max(len(pivot.rows) for pivot in pivots)
     size = ((0.8 * widest + 1.6) * len(pivots) + 0.6, 0.5 * tallest + 1.5)
-    figure = style.Drawing(figsize=size)
-    grid: list[Axes] = figure.subplots(1, len(pivots), squeeze=False).ravel().tolist()
+    figure, grid = panels(len(pivots), len(pivots), size)
     image: Any = None
-    lower = METRICS[metric].better == "lower"  # light is good
+    lower = lower_is_better(metric)  # light is good
     colours = f"{style.HEAT}_r" if lower else style.HEAT
+
+    def colour(value: float) -> str:
+        shade = (value - low) / (high - low) if high > low else 0.0
+        return style.INK if (1 - shade if lower else shade) > _DARK else style.PAPER
+
     for axes, pivot, mean in zip(grid, pivots, means, strict=True):
         image = axes.imshow(mean, cmap=colours, vmin=low, vmax=high, aspect="auto")
-        axes.grid(visible=False)
-        axes.tick_params(length=0)
+        bare(axes, framed=True)
         axes.set_xticks(range(len(pivot.columns)), pivot.columns)
         axes.set_yticks(range(len(pivot.rows)), pivot.rows)
         axes.set_xlabel(pivot.across)
         axes.set_ylabel(pivot.down)
         axes.set_title(pivot.title)
-        for (row, column), value in np.ndenumerate(mean):
-            if np.isfinite(value):
-                shade = (value - low) / (high - low) if high > low else 0.0
-                shade = 1 - shade if lower else shade
-                colour = style.INK if shade > _DARK else style.PAPER
-                text = f"{value:.4g}"
-                axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
-    bar = figure.colorbar(image, ax=grid, shrink=0.9, pad=0.02)
-    bar.outline.set_visible(False)
-    bar.set_label(title(metric) + (" (%)" if factor(metric) == 100 else ""), fontsize=8)
+        known_cells = ((at, v) for at, v in np.ndenumerate(mean) if np.isfinite(v))
+        write_cells(axes, {at: (f"{v:.4g}", colour(v)) for at, v in known_cells}, 8)
+    label = title(metric) + (" (%)" if factor(metric) == 100 else "")
+    colour_bar(figure, image, label, ax=grid, shrink=0.9)
     return figure

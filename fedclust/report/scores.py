@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import methodcaller
 
 import numpy as np
 import pandas as pd
@@ -14,11 +16,12 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS
 from fedclust.report import style
 from fedclust.report.arms import Arm
+from fedclust.report.axes import panels, write_cells
 from fedclust.report.columns import ARM, over_seeds, tabulate
 from fedclust.report.federations import called
-from fedclust.report.formats import decimals, in_percent
+from fedclust.report.formats import decimals, in_percent, lower_is_better
 from fedclust.report.table import Table
-from fedclust.report.trivial import OF_SCORES, Guess, guesses
+from fedclust.report.trivial import OF_SCORES, guesses
 
 _MOST = 8  # arms; more panels are too small to read
 _LETTERS = 12  # of a class's name
@@ -50,27 +53,26 @@ def _is_count(metric: str) -> bool:
 def scores_table(arms: Sequence[Arm]) -> Table | None:
     """Every score at the end, mean ± std over seeds; None where no arm took any."""
     names = list(dict.fromkeys(name for arm in arms for name in names_of(arm)))
+    if not names:
+        return None
     columns, shown = [ARM], list[str]()
     for name in names:
         percent = name in METRICS and in_percent(name)
         for end, words in _ENDS.items():
-            metric = name + end
-            there = np.concatenate([arm.last(metric) for arm in arms])
-            if not len(there) or (_is_count(metric) and not there.any()):
+            metric, head = name + end, f"{name}{words}"
+            known = np.concatenate([arm.last(metric) for arm in arms])
+            if not len(known) or (_is_count(metric) and not known.any()):
                 continue
             shown.append(metric)
-            read = partial(_last, metric)
+            read = methodcaller("last", metric)
             if _is_count(metric):
-                columns.append(over_seeds(f"{name}{words}", metric, read, 1))
+                columns.append(over_seeds(head, metric, read, 1))
             elif percent:
-                columns.append(over_seeds(f"{name}{words} (%)", metric, read, 2, 100))
+                columns.append(over_seeds(f"{head} (%)", metric, read, 2, 100))
             else:
-                digits = partial(decimals, name, usual=4)
-                columns.append(over_seeds(f"{name}{words}", metric, read, digits))
-    if not names:
-        return None
+                columns.append(over_seeds(head, metric, read, partial(decimals, name, usual=4)))
     meant = ". ".join(f"{name}: {_text(name)}" for name in names)
-    lower = [name for name in names if name in METRICS and METRICS[name].better == "lower"]
+    lower = list(filter(lower_is_better, names))
     less = f" Less is better of {', '.join(lower)}." if lower else ""
     notes = [
         f"{meant}. Each: over all test examples at the end, mean ± std over seeds.{less}",
@@ -82,11 +84,6 @@ def scores_table(arms: Sequence[Arm]) -> Table | None:
     return tabulate("scores", "Scores of predictions", columns, [*arms, *beside], notes=notes)
 
 
-def _last(metric: str, line: Arm | Guess) -> NDArray[np.float64]:
-    """[S] the newest value per seed, or what the guess reaches."""
-    return line.last(metric) if isinstance(line, Arm) else line.values.get(metric, np.empty(0))
-
-
 def _text(name: str) -> str:
     return METRICS[name].text.partition(";")[0] if name in METRICS else name
 
@@ -96,21 +93,18 @@ def scores_frame(arms: Sequence[Arm]) -> pd.DataFrame:
     test examples, as mean over clients and over their worst tenth.
     """
     rows = []
-    for arm in arms:
-        for name in names_of(arm):
-            for end, over in _OVER.items():
-                count = arm.curve(f"{name}_undefined")
-                curve = arm.curve(name + end)
-                assert count is not None
-                for t in count.rounds.tolist() if curve else ():
-                    assert curve is not None
-                    pairs = zip(curve.seeds, curve.at(t), strict=True)
-                    left_out = dict(zip(count.seeds, count.at(t), strict=True))
-                    rows += [
-                        (arm.label, seed, t, name, over, value, left_out[seed])
-                        for seed, value in pairs
-                        if not np.isnan(left_out.get(seed, np.nan))
-                    ]
+    for arm, name in [(one, name) for one in arms for name in names_of(one)]:
+        count = arm.curve(f"{name}_undefined")
+        assert count is not None
+        curves = [(over, curve) for end, over in _OVER.items() if (curve := arm.curve(name + end))]
+        for over, curve in curves:
+            for t in count.rounds.tolist():
+                left_out = dict(zip(count.seeds, count.at(t), strict=True))
+                rows += [
+                    (arm.label, seed, t, name, over, value, left_out[seed])
+                    for seed, value in zip(curve.seeds, curve.at(t), strict=True)
+                    if not np.isnan(left_out.get(seed, np.nan))
+                ]
     columns = ["arm", "seed", "round", "score", "over", "value", "undefined"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -118,7 +112,8 @@ def scores_frame(arms: Sequence[Arm]) -> pd.DataFrame:
 def drawn(arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
     """File, caption and figure of everything that jobs have kept to draw."""
     for name, (caption, draw, pooled) in _PICTURES.items():
-        kept = [(arm, found) for arm in arms if (found := pooled(arm, f"score_{name}")) is not None]
+        known = ((arm, pooled(_each(arm, f"score_{name}"))) for arm in arms)
+        kept = [(arm, values) for arm, values in known if values is not None]
         shown = kept[:_MOST]
         more = f" The first {_MOST} of {len(kept)} arms only." if len(kept) > _MOST else ""
         yield f"scores_{name}", caption + more, _panels(shown, draw) if shown else None
@@ -129,37 +124,35 @@ def _panels(
     draw: Callable[[Axes, NDArray[np.float64]], None],
 ) -> Figure:
     """A panel per arm."""
-    columns = min(4, len(shown))
-    rows = -(-len(shown) // columns)
-    figure = Figure(figsize=(max(3.2, 2.7 * columns), 2.9 * rows), layout="constrained")
-    for place, (arm, found) in enumerate(shown):
-        axes = figure.add_subplot(rows, columns, place + 1)
+    wide = min(4, len(shown))
+    size = max(3.2, 2.7 * wide), 2.9 * math.ceil(len(shown) / wide)
+    figure, grid = panels(len(shown), wide, size)
+    for axes, (arm, values) in zip(grid, shown, strict=True):
         axes.set_title(arm.label, fontsize=9, wrap=True)
-        draw(axes, found)
+        draw(axes, values)
         if draw is _confusion:
-            _name_classes(axes, called(arm, "classes", _LETTERS), len(found))
+            _name_classes(axes, called(arm, "classes", _LETTERS), len(values))
     return figure
 
 
 def _each(arm: Arm, name: str) -> list[NDArray[np.float64]]:
     """The array of every seed that did not fail."""
     seeds = [seed for seed in arm.run.seeds if seed not in arm.run.failed]
-    found = (arm.run.array(seed, name) for seed in seeds)
-    return [np.asarray(one, dtype=np.float64) for one in found if one is not None]
+    kept = (arm.run.array(seed, name) for seed in seeds)
+    return [np.asarray(one, dtype=np.float64) for one in kept if one is not None]
 
 
-def _sum(arm: Arm, name: str) -> NDArray[np.float64] | None:
-    every = _each(arm, name)
+def _sum(every: Sequence[NDArray[np.float64]]) -> NDArray[np.float64] | None:
     return np.sum(every, axis=0) if every else None
 
 
-def _mean(arm: Arm, name: str) -> NDArray[np.float64] | None:
-    every = [one for one in _each(arm, name) if np.isfinite(one).all()]
-    return np.mean(every, axis=0) if every else None
+def _mean(every: Sequence[NDArray[np.float64]]) -> NDArray[np.float64] | None:
+    known = [one for one in every if np.isfinite(one).all()]
+    return np.mean(known, axis=0) if known else None
 
 
-def _first(arm: Arm, name: str) -> NDArray[np.float64] | None:
-    return next(iter(_each(arm, name)), None)
+def _first(every: Sequence[NDArray[np.float64]]) -> NDArray[np.float64] | None:
+    return next(iter(every), None)
 
 
 def _confusion(axes: Axes, count: NDArray[np.float64]) -> None:
@@ -172,13 +165,12 @@ def _confusion(axes: Axes, count: NDArray[np.float64]) -> None:
         return
     axes.set_xticks(range(len(count)))
     axes.set_yticks(range(len(count)))
-    for (row, col), value in np.ndenumerate(share):
-        if value >= 0.005:
-            colour = "white" if value > 0.5 else "black"
-            size = 7 if len(count) < 8 else 5
-            axes.text(
-                col, row, f"{100 * value:.0f}", ha="center", va="center", size=size, color=colour
-            )
+    written = {
+        place: (f"{100 * value:.0f}", "white" if value > 0.5 else "black")
+        for place, value in np.ndenumerate(share)
+        if value >= 0.005
+    }
+    write_cells(axes, written, 7 if len(count) < 8 else 5)
 
 
 def _name_classes(axes: Axes, names: Mapping[int, str], classes: int) -> None:
@@ -206,9 +198,9 @@ def _calibration(axes: Axes, bins: NDArray[np.float64]) -> None:
 
 
 def _residuals(axes: Axes, pairs: NDArray[np.float64]) -> None:
-    target, said = pairs
+    target, predicted = pairs
     axes.axhline(0, color=style.MUTED, linewidth=0.8)
-    axes.scatter(target, said - target, s=4, alpha=0.5, linewidths=0)
+    axes.scatter(target, predicted - target, s=4, alpha=0.5, linewidths=0)
     axes.set(xlabel="target", ylabel="prediction − target")
 
 

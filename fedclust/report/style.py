@@ -198,6 +198,7 @@ def group_colour(group: int) -> str:
     return PALETTE[group % len(PALETTE)] if group >= 0 else "#BBBBBB"
 
 
-def group_hatch(group: int) -> str:
-    """The hatch of a true group, so that neighbours differ without colour."""
-    return HATCHES[group % len(HATCHES)] if group >= 0 else ""
+def of_group(group: int) -> dict[str, Any]:
+    """The look of a true group's area, with a hatch so that neighbours differ without colour."""
+    hatch = HATCHES[group % len(HATCHES)] if group >= 0 else ""
+    return {"facecolor": group_colour(group), "hatch": hatch, "edgecolor": PAPER}

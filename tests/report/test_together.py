@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedclust.report.flow import _name_clients
+from fedclust.report.flow import _name_clients, _stack
 from fedclust.report.together import partitions, together, together_tables
 
 SITES = ("north", "south", "east", "west")
@@ -85,9 +85,9 @@ def test_tables_name_the_clients() -> None:
 def test_the_flow_names_who_ends_where() -> None:
     axes = Figure().subplots()
     label, group = np.array([1, 0, 1, 1]), np.array([0, 0, 1, 0])
-    _name_clients(axes, label, group, [5, 10], SITES)
+    _name_clients(axes, 10.5, label, _stack(label, group), SITES)
     assert [text.get_text() for text in axes.texts] == ["south", "north, east, west"]
     (left, low), (_, high) = (text.get_position() for text in axes.texts)
     # in the middle of a quarter, and of the three quarters above it and a gap
     assert (low, high) == (0.125, 0.25 + 0.02 + 0.375)
-    assert left > 10
+    assert left == 10.5

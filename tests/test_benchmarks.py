@@ -37,14 +37,12 @@ BY_NAME = {w.name: w for w in WORKLOADS}
 
 def task_of(name: str) -> Task:
     rounds = BY_NAME[name].rounds
-    assert rounds is not None
     return rounds.task(name)
 
 
 @pytest.mark.parametrize("name", [w.name for w in WORKLOADS if w.rounds is not None])
 def test_a_task_survives_json_and_builds_the_same_model(name: str) -> None:
     task, rounds = task_of(name), BY_NAME[name].rounds
-    assert rounds is not None
     assert Task.from_json(task.to_json()) == task
     model, built = rounds.model(), build(task.layers)
     shapes = [tuple(value.shape) for value in model.parameters()]

@@ -93,7 +93,6 @@ def test_a_config_spelt_otherwise_is_the_same(tmp_path: Path) -> None:
     same = folder(tmp_path / "run", solver={"lr": 0}, common={"new": 1})
     same.acquire({})
     loaded = same.load(CPU)
-    assert loaded is not None
     assert loaded[0] == 0
     same.release()
     assert same.config["dataset"] == {"_target_": "d", "root": "a"}, "where the files lie stays"
@@ -138,7 +137,6 @@ def test_what_clients_share_is_saved_once(tmp_path: Path) -> None:
     run.save(0, {0: {"state": {"local": models}}}, {})
     assert (tmp_path / "run" / "checkpoints" / "round=0" / "seed=0.pt").stat().st_size < 20_000
     loaded = run.load(CPU)
-    assert loaded is not None
     assert torch.equal(ClientModels.restored(**loaded[1][0]["state"]["local"]).all(), models.all())
 
 
@@ -152,7 +150,6 @@ def test_a_half_written_checkpoint_does_not_count(tmp_path: Path) -> None:
     whole = tmp_path / "run" / "checkpoints" / "round=3"
     whole.mkdir()  # renamed, but latest.json was not replaced yet
     loaded = run.load(CPU)
-    assert loaded is not None
     assert loaded[0] == 1
     run.save(2, {0: {"state": {"x": torch.ones(1)}}}, {"p": 2})
     assert run.load(CPU)[0] == 2  # type: ignore[index]
@@ -179,7 +176,6 @@ def loaded(path: Path) -> tuple[int, list[str]]:
     run.acquire({})
     found = run.load(CPU)
     run.release()
-    assert found is not None
     for seed, content in found[1].items():
         assert content["state"]["x"].tolist() == [float(seed)] * 5
     return found[0], run.remarks

@@ -129,6 +129,4 @@ def test_a_seed_that_continues_asks_when_it_would_have_asked_anyway(asked: list[
         again.step(evaluated=True),
     )
     assert asked == [CLIENTS] * 2  # each for serving, neither to begin with
-    assert expected.evaluation is not None
-    assert found.evaluation is not None
     assert torch.equal(expected.evaluation.loss_sum, found.evaluation.loss_sum)

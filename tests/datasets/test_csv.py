@@ -48,7 +48,6 @@ def test_every_column_has_its_meaning(path: Path) -> None:
     assert dataset.x_test.tolist() == [[3, 30], [5, 50]]
     assert dataset.y_train.tolist() == [2, 1, 0, 1]  # maybe, no, yes
     assert dataset.y_test.tolist() == [2, 1]
-    assert dataset.owner is not None
     assert dataset.owner.tolist() == [1, 0, 0, 2]
     fed = build(dataset, Natural(), 0)
     assert fed.group.tolist() == [1, 0, 0]
@@ -77,7 +76,6 @@ def test_a_share_is_drawn_from_every_client_and_rounded_up(tmp_path: Path) -> No
     table.to_csv(tmp_path / "own.csv", index=False)
     given = {"path": str(tmp_path / "own.csv"), "features": ["x"], "normalise": "none"}
     drawn = [Csv(**given, client="who", data_seed=seed).load() for seed in (0, 0, 1)]
-    assert drawn[0].test_owner is not None
     assert drawn[0].test_owner.bincount().tolist() == [2, 1, 1, 1]
     both = torch.cat([drawn[0].x_train, drawn[0].x_test]).flatten().sort().values
     assert both.tolist() == list(range(18))
@@ -297,11 +295,9 @@ def test_names_are_text_and_numbers_keep_their_order(tmp_path: Path) -> None:
     file.write_text("x,label,who\n1,2,07\n2,10,7\n3,2,NA\n4,10,007\n5,2,7\n")
     dataset = Csv(path=str(file), client="who", test_share=0, normalise="none").load()
     assert dataset.y_train.tolist() == [0, 1, 0, 1, 0]
-    assert dataset.owner is not None
     assert dataset.owner.tolist() == [1, 2, 3, 0, 2]  # 007, 07, 7, NA
     file.write_text("x,label,who\n1,no,10\n2,yes,2\n")
     dataset = Csv(path=str(file), client="who", test_share=0, normalise="none").load()
-    assert dataset.owner is not None
     assert dataset.owner.tolist() == [1, 0]
 
 

@@ -42,7 +42,6 @@ def test_users_are_clients_in_the_order_of_their_names(tmp_path: Path) -> None:
     data = Leaf(path=str(leaf(tmp_path))).load()
     assert data.x_train.tolist() == [[2, 2, 2, 2], [0, 0.5, 1, 0], [1, 1, 1, 1], [3, 3, 3, 3]]
     assert data.y_train.tolist() == [1, 0, 1, 0]
-    assert data.owner is not None
     assert data.owner.tolist() == [0, 1, 1, 2]
     assert data.x_test[:, 0].tolist() == [5, 4]
     assert data.y_test.tolist() == [1, 1]

@@ -11,7 +11,6 @@ def test_published_size_and_layout() -> None:
     assert abs(len(dataset.x_train) - 75_349) < 0.01 * 75_349
     assert dataset.shape == (60,)
     assert dataset.num_classes == 10
-    assert dataset.owner is not None
     sizes = dataset.owner.bincount()
     assert len(sizes) == 100
     assert int(sizes.min()) >= 50

@@ -57,7 +57,6 @@ def test_no_unit_is_on_two_sides_and_shares_are_as_asked(
     dataset = load(tmp_path, unit="patient_id", test_share=test_share, data_seed=data_seed)
     assert dataset.names.features == ("x",)
     assert not dataset.remarks
-    assert dataset.unit is not None
     for seed in range(2):
         fed = build(dataset, partition, seed, validation=0.25)
         rows = {name: split.index.long() for name, split in fed.splits.items()}
@@ -66,7 +65,6 @@ def test_no_unit_is_on_two_sides_and_shares_are_as_asked(
         assert len(rows["test"]) == 0.2 * len(TABLE)
         if isinstance(partition, Natural):
             assert fed.test.count.tolist() == [20] * SITES
-            assert fed.validation is not None
             assert fed.validation.count.tolist() == [20] * SITES
             if test_share:  # one patient in four is ill
                 ill = [int(fed.pool.y[fed.test.of_client(i)].sum()) for i in range(SITES)]

@@ -23,7 +23,6 @@ from fedclust.partitions.natural import Natural
 def seglearn() -> dict[str, Any]:
     """What `seglearn.datasets.load_watch` returns."""
     package = find_spec("seglearn")  # to import it takes a second
-    assert package is not None
     file = Path(str(package.origin)).parent / "data" / "watch_dataset.npy"
     table: dict[str, Any] = np.load(file, allow_pickle=True).item()
     return table

@@ -81,7 +81,6 @@ def test_dirichlet_minimum_and_errors(mnist_sized: Dataset) -> None:
 def test_natural_keeps_devices_and_cuts_ninety_to_ten() -> None:
     dataset = Synthetic(num_devices=12, total=2000).load()
     fed = build(dataset, Natural(), 0)
-    assert dataset.owner is not None
     sizes = dataset.owner.bincount()
     assert fed.num_clients == 12
     for u in range(12):

@@ -58,7 +58,6 @@ def write(folder: Path, *, drifting: bool) -> Path:
 
 def test_a_table_tells_fall_and_recovery(tmp_path: Path) -> None:
     table = changes_table(arms([read_run(write(tmp_path / "job", drifting=True))]))
-    assert table is not None
     record = dict(table.records[0])
     assert (record["changes"], record["recovered"]) == (2, 1)
     assert record["changed_before"] == pytest.approx(0.8)

@@ -37,7 +37,6 @@ def rows(report: Contents, name: str) -> list[list[str]]:
 def printed(folder: Path) -> str:
     console = Console(file=io.StringIO(), width=140)
     print_summary(all_contents(folder), console)
-    assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
@@ -274,7 +273,6 @@ def test_flow_shows_the_group_of_the_round(tmp_path: Path, plain: Plain) -> None
     swapped(tmp_path / "a", plain)
     (arm,) = contents(tmp_path).arms
     figure = flow(arm)
-    assert figure is not None
     bars = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
     first = [bar for bar in bars if bar.get_x() == min(one.get_x() for one in bars)]
     # every cluster holds one group in every round: two bars per column, each half of the clients

@@ -56,11 +56,9 @@ def test_every_table_has_four_digits_of_an_error_whatever_its_unit(unit: float) 
     arms = [arm("a", [[0.5 * unit], [0.25 * unit]]), arm("b", [[0.5 * unit], [0.375 * unit]])]
     for one, value in zip(arms, (0.25, 0.375), strict=True):
         for table in (rounds_table(spec, arms), scores_table(arms)):
-            assert table is not None
             (row,) = [row for row in table.rows if row[0].text == one.name]
             assert row[1].text == f"{value * unit:.{plain}f}"
     table = comparison_table(spec, arms)
-    assert table is not None
     assert [row[1].text for row in table.rows] == ["best", f"+{0.125 * unit:.{plain}f}"]
 
 
@@ -80,7 +78,6 @@ def test_an_error_is_worse_than_the_best_not_below_it() -> None:
     worse = [[1.0 + 0.01 * seed for seed in range(10)]]
     arms = [arm("a", [[0.5] * 10]), arm("b", worse)]
     table = comparison_table(Spec(metric="mae"), arms)
-    assert table is not None
     assert table.rows[1][1].text == "+0.5450"  # as many decimals as 0.5000, though 1.045 has three
     assert [row[-1].text for row in table.rows] == ["the best mean", "worse than the best"]
     scores = {one.name: one.by_seed("mae") for one in arms}
@@ -97,12 +94,10 @@ def test_over_several_federations_an_error_below_that_of_fedavg_counts_as_better
         for name, value in (("a", 0.25), ("fedavg", 0.5), ("b", 0.75))
     ]
     table = overall_table(Spec(metric="mae"), arms)
-    assert table is not None
     assert table.columns[2] == "IQM of lead over fedavg"
     assert [row[2].text for row in table.rows] == ["+0.2500", "+0.0000", "−0.2500"]
     assert "the score of fedavg in the same seed minus its own" in table.notes[1]
     table = overall_table(Spec(metric="mae"), [one for one in arms if one.name != "fedavg"])
-    assert table is not None
     assert table.columns[2] == "IQM of −mean absolute error"
     assert [row[2].text for row in table.rows] == ["−0.2500", "−0.7500"]
 
@@ -113,7 +108,6 @@ def test_a_federation_without_classes_has_its_quartiles_and_no_words_on_classes(
     one = arm("a", [[1.0]])
     one.run.__dict__["federation"] = {"parameters": 3, "seeds": {"0": seed}}
     table = federation_table(Spec(metric="mae"), [one])
-    assert table is not None
     assert (table.records[0]["train first quartile"], table.records[0]["test median"]) == (3.5, 4)
     assert "quartiles in the CSV" in table.notes[0]
     assert "classes" not in " ".join([*table.columns, *table.notes])
@@ -122,7 +116,6 @@ def test_a_federation_without_classes_has_its_quartiles_and_no_words_on_classes(
 def test_tables_say_of_what_less_is_better() -> None:
     arms = [arm("a", [[0.5]])]
     table = scores_table(arms)
-    assert table is not None
     assert "Less is better of mae." in table.notes[0]
     assert headline(Spec(metric="mae"), arms).notes[0].endswith("; less is better.")
     loss = [arm("a", [[0.5]], metric="test_loss")]
@@ -138,11 +131,9 @@ def test_no_share_of_a_score_below_zero_is_shown(monkeypatch: pytest.MonkeyPatch
     ]
     fedavg = [arm("fedavg", [[-3.0]], setting, "r2") for setting in ("one", "two")]
     over = overall_table(Spec(metric="r2"), [*arms, *fedavg])
-    assert over is not None
     assert over.columns[2] == "IQM of R² above fedavg"
     assert relative_table(Spec(metric="r2"), arms) is None  # a figure of nothing cannot be drawn
     table = comparison_table(Spec(metric="r2"), arms)
-    assert table is not None
     assert "the best arm, R², " in table.title
     assert r"R$^2$" in table.latex()
 
@@ -179,7 +170,6 @@ def test_a_guess_that_beats_methods_is_a_line_of_every_setting() -> None:
 def test_the_guess_of_scores_is_called_what_is_judged_and_not_a_class() -> None:
     arms = guessed([arm("a", [[2.0]])], {"": [1.5]})
     table = scores_table(arms)
-    assert table is not None
     assert "probabilities, such as Brier and AUROC, get the share of each class" in table.notes[-1]
     assert "scores of classes the most frequent class" in table.notes[-1]
     assert "its most frequent training class" in headline(Spec(metric="mae"), arms).notes[-2]
@@ -196,7 +186,6 @@ def test_a_guess_is_one_line_where_it_is_the_same_for_all() -> None:
         *("no inputs, x", "no inputs, y"),
     ]
     scores = scores_table(arms)
-    assert scores is not None
     assert lines(scores)[-1] == ["no inputs", "3.000 ± 1.000"]
 
 
@@ -230,11 +219,9 @@ def test_jobs_of_several_tasks_are_reported_and_not_compared_in_fairness() -> No
             config={"seeds": [0]},
         )
     table = federation_table(Spec(metric="mae"), arms)
-    assert table is not None
     heads = table.columns.index("classes per client")
     assert [row[heads].text for row in table.rows] == ["–", "–", "2"]
     fair = fairness_table(arms)
-    assert fair is not None
     assert "mae" in fair.title
     assert [row[0].text for row in fair.rows] == ["a", "b, numbers"]
 
@@ -270,7 +257,6 @@ def test_the_best_cell_of_a_grid_is_light_and_its_number_is_read(
     }
     arms = {k: arm("a", [[0.5 if alike else v]], metric=metric) for k, v in places.items()}
     figure = heat([Pivot("a", "x", "y", ("1", "2"), ("1", "2"), arms)], metric)
-    assert figure is not None
     axes = figure.axes[0]
     (image,) = axes.images
     for text in axes.texts:

@@ -18,7 +18,6 @@ from fedclust.report.figures import draw
 def test_a_figure_of_many_arms_has_a_line_of_all_others_per_panel(tmp_path: Path) -> None:
     arms = contents(many_jobs(tmp_path / "demo", 20)).arms
     figure = panels.multiples(arms, "accuracy", "round")
-    assert figure is not None
     assert [len(axes.lines) for axes in figure.axes] == [2] * len(arms)
     behind = figure.axes[0].lines[0]
     assert len(behind.get_xdata()) == len(arms) * 7  # six rounds and a gap
@@ -32,7 +31,6 @@ def test_panels_are_capped_and_the_caption_says_so(
     monkeypatch.setattr(panels, "MOST_PANELS", 10)
     report = contents(many_jobs(tmp_path / "demo", 12))
     figure = panels.multiples(report.arms, "accuracy", "round")
-    assert figure is not None
     assert len([axes for axes in figure.axes if axes.lines]) == 10
     captions = {one.name: one.caption for one in draw(tmp_path, report.spec, report.arms)}
     assert captions["accuracy"].endswith(" The first 10 of 12 arms only.")

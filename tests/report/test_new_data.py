@@ -61,7 +61,6 @@ def again(folder: Path) -> list[Arm]:
 
 def told(made: Sequence[Arm]) -> str:
     table = comparison_table(Spec(), made)
-    assert table is not None
     return " ".join(table.notes)
 
 
@@ -98,13 +97,11 @@ def test_a_report_says_what_its_intervals_are_over(tmp_path: Path) -> None:
     old = edited(tmp_path, lambda one, _: one.pop("tested"))  # as an earlier version wrote
     assert limits_of_tests(old) == []
     table = federation_table(Spec(), old)
-    assert table is not None
     assert table.notes[1:] == (
         "5 inputs (a, b, c, d, e); 2 classes (0, 1); 4 clients (0, 1, 2, 3).",
     )
     numbers = {"repeated": 1036, "trained_and_tested": 312}
     table = federation_table(Spec(), edited(tmp_path, lambda one, _: one.update(numbers)))
-    assert table is not None
     assert "1,036 are repeats of another's, and 312 different ones are in" in table.notes[1]
     assert table.records[0]["trained and tested"] == 312
 

@@ -50,7 +50,6 @@ def test_an_arm_by_hand(sweep: Path, tmp_path: Path) -> None:
     assert arm.by_seed("accuracy") == pytest.approx(want)
     assert arm.by_seed("accuracy_client_mean") == pytest.approx(want)
     early = arm.curve("accuracy")
-    assert early is not None
     assert early.rounds.tolist() == [3, LAST]
     assert early.at(3)[1] == pytest.approx(sum(right(1, 3, c) for c in range(40)) / 2000)
     tables = {one.name: one for one in made.tables}

@@ -125,7 +125,6 @@ def test_many_arms_have_a_panel_each(tmp_path: Path, plain: Plain) -> None:
     report = contents(tmp_path)
     lines = {name: figure for name, _, figure in figures._lines(report.spec, report.arms)}
     figure = lines["accuracy"]
-    assert figure is not None
     panels = [axes for axes in figure.axes if axes.axison]
     assert [axes.get_title() for axes in panels] == [f"m{i}" for i in range(9)]
     for i, axes in enumerate(panels):
@@ -138,7 +137,6 @@ def test_many_arms_have_a_panel_each(tmp_path: Path, plain: Plain) -> None:
 def test_two_rounds_have_two_ticks(tmp_path: Path, plain: Plain) -> None:
     plain(tmp_path / "a", {"accuracy": [[0.5], [0.6]]}, choices={"algorithm": "a"})
     figure = draw(contents(tmp_path).arms, ["accuracy"], "round")
-    assert figure is not None
     assert figure.axes[0].get_xticks().tolist() == [1, 2]
 
 
@@ -151,7 +149,6 @@ def test_bands_stay_within_what_the_metric_can_be(tmp_path: Path, plain: Plain) 
     plain(tmp_path / "a", curves, choices={"algorithm": "a"})
     for metric, low, high in (("accuracy", 50, 100), ("purity", 0, 0.9), ("ari", -1, 1)):
         figure = draw(contents(tmp_path).arms, [metric], "round")
-        assert figure is not None
         heights = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]
         assert heights.min() == pytest.approx(low)
         assert heights.max() == pytest.approx(high)
@@ -162,7 +159,6 @@ def test_a_single_round_is_drawn_as_bars(tmp_path: Path, plain: Plain) -> None:
         plain(tmp_path / name, {"accuracy": [values]}, choices={"algorithm": name})
     report = contents(tmp_path)
     figure = bars(report.arms, "accuracy")
-    assert figure is not None
     assert [round(bar.get_width(), 6) for bar in figure.axes[0].patches] == [60, 90]
     assert [round(text.get_position()[0]) for text in figure.axes[0].texts] == [70, 90]
     made = [(name, caption) for name, caption, f in figures._lines(report.spec, report.arms) if f]
@@ -189,7 +185,6 @@ def test_a_grid_over_two_options_is_a_pivot_and_a_heat_map(tmp_path: Path, plain
     assert [cell.text for cell in made.rows[2]] == ["num_clusters=10", "51.00", "60.00"]
     assert [[cell.strong for cell in row] for row in made.rows][2] == [False, False, True]
     figure = heat([pivot], "accuracy")
-    assert figure is not None
     assert [text.get_text() for text in figure.axes[0].texts] == [
         "11",
         "20",
@@ -256,7 +251,6 @@ def test_the_classes_of_every_cluster_are_shares(tmp_path: Path, plain: Plain) -
         {"seed": 0, "round": 0, "client": range(4), "group": -1, "label": [0, 0, 3, 3]}
     ).to_parquet(folder / "clients.parquet")
     figure = classes(contents(tmp_path).arms)
-    assert figure is not None
     (image,) = figure.axes[0].images
     np.testing.assert_allclose(image.get_array(), [[4 / 6, 2 / 6], [0, 1]])
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["0", "3"]

@@ -29,7 +29,6 @@ def test_a_seed_of_several_jobs_counts_once(tmp_path: Path, job: Job) -> None:
     for arm in said.arms:
         assert arm.run.seeds == (0, 1, 2, 3, 4)
         accuracy = arm.curve("accuracy")
-        assert accuracy is not None
         assert accuracy.values.shape == (4, 5)
         for rows in (arm.run.final_clients, arm.run.all_clients()):
             assert rows["seed"].value_counts().nunique() == 1
@@ -72,6 +71,5 @@ def test_a_finished_job_goes_before_one_that_is_not(
     )
     (arm,) = contents(tmp_path).arms
     accuracy = arm.curve("accuracy")
-    assert accuracy is not None
     assert accuracy.values[0].tolist() == ([0.9, 0.9, 0.9] if finished else [0.5, 0.5, 0.9])
     assert arm.run.status["state"] == state

@@ -148,7 +148,6 @@ def test_seeds_without_spread_agree_with_what_they_round_to() -> None:
     printed = lookup(
         "FlexCFL/Table III", "flexcfl", {"dataset": "mnist", "model": "mclr"}, 1, whole=True
     )
-    assert printed is not None
     assert printed.agrees(np.full(3, 95.75))
     assert printed.agrees(np.full(3, 95.85))
     assert not printed.agrees(np.full(3, 95.86))

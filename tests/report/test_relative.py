@@ -59,7 +59,6 @@ TWO = {
 def test_scores_are_divided_by_the_oracles_or_fedavgs(sweep: Callable[..., Contents]) -> None:
     report = sweep(TWO)
     found = relative(report.spec, report.arms)
-    assert found is not None
     assert found.settings == ("one", "two")
     assert found.knowing == ("oracle", "fedavg")
     assert found.names == ("a", "fedavg", "b", "late")  # late did not run everywhere
@@ -119,13 +118,11 @@ def test_tuned_beside_default_is_held_against_the_oracle_with_defaults(
             )
     report = contents(tmp_path)
     found = relative(report.spec, report.arms)
-    assert found is not None
     assert found.names == ("oracle tuned", "fedavg tuned", "fedavg default")
     np.testing.assert_allclose(found.shares[:, 0], [1.125, 0.75, 0.5])
     np.testing.assert_allclose(found.common, 0.5)
     assert "the oracle's, with default settings, in the same" in explained(found)
     over = overall(report.spec, report.arms)
-    assert over is not None
     assert over.reference == "fedavg default"
 
 
@@ -148,7 +145,6 @@ def test_the_figure_prints_every_share_and_is_white_at_the_oracles(
 ) -> None:
     report = sweep(TWO)
     found = relative(report.spec, report.arms)
-    assert found is not None
     figure = drawn(found)
     axes = figure.axes[0]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == list(found.names)
@@ -190,7 +186,6 @@ def test_the_bar_has_no_colours_that_no_cell_has(
     low = {"oracle": [0.8], "fedavg": [0.32], "b": [0.32], "a": [0.8 * best]}
     report = sweep({"one": low, "two": low | {"a": [0.8 * (2 * best - 1)]}})
     found = relative(report.spec, report.arms)
-    assert found is not None
     bar = drawn(found).axes[1]
     assert [label.get_text() for label in bar.get_yticklabels()] == marked
     low_end, high_end = bar.get_ylim()
@@ -207,7 +202,6 @@ def test_a_method_that_lost_seeds_is_marked_at_a_glance(sweep: Callable[..., Con
     assert cells["b"] == ["69", "38 ▾", "100"]
     assert "†: some seeds that others have are missing." in table.notes[0]
     found = relative(report.spec, report.arms)
-    assert found is not None
     assert {"97 †", "75†"} <= set(texts(drawn(found)))
 
 

@@ -44,7 +44,6 @@ def table(folder: Path, name: str) -> list[dict[str, str]]:
 def summary(folder: Path) -> str:
     console = Console(file=io.StringIO(), width=140)
     print_summary(all_contents(folder), console)
-    assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
@@ -351,7 +350,6 @@ def test_many_arms_are_drawn_in_panels(tmp_path: Path, job: Job) -> None:
                 overrides=overrides,
             )
     figure = draw(contents(tmp_path).arms, ["accuracy"], "round")
-    assert figure is not None
     assert [axes.get_title() for axes in figure.axes] == [
         f"num_clients={size}" for size in (8, 12, 16)
     ]

@@ -212,7 +212,6 @@ def test_claims_are_checked_where_they_belong(grid: Path) -> None:
 @pytest.mark.full
 def test_panels_are_metrics_by_settings(grid: Path) -> None:
     figure = draw(contents(grid).arms, ["accuracy", "train_loss"], "round")
-    assert figure is not None
     assert len(figure.axes) == 8
     assert [axes.get_title() for axes in figure.axes[:4]] == SETTINGS
     assert [axes.get_ylabel() for axes in figure.axes] == [
@@ -227,7 +226,6 @@ def test_names_of_axes_do_not_run_into_each_other(grid: Path) -> None:
     metrics = ["accuracy", "train_loss_first_epoch", "train_loss", "accuracy_client_mean"]
     arms = contents(grid).arms
     figure = draw(arms, [m for m in metrics if any(a.curve(m) for a in arms)], "round")
-    assert figure is not None
     figure.draw_without_rendering()
     labels = [axes.yaxis.label for axes in figure.axes if axes.get_ylabel()]
     spans = [label.get_window_extent() for label in labels]
@@ -237,7 +235,6 @@ def test_names_of_axes_do_not_run_into_each_other(grid: Path) -> None:
 
 def test_one_metric_keeps_the_shape_of_two_choices(grid: Path) -> None:
     figure = draw(contents(grid).arms, ["accuracy"], "round")
-    assert figure is not None
     assert len({round(axes.get_position().x0, 2) for axes in figure.axes}) == 4
     arms = contents(grid).arms
     five = [
@@ -245,7 +242,6 @@ def test_one_metric_keeps_the_shape_of_two_choices(grid: Path) -> None:
         *(type(a)(a.run, a.name, a.setting.replace("FEMNIST", "Synthetic")) for a in arms[:4]),
     ]
     figure = draw(five, ["accuracy"], "round")
-    assert figure is not None
     # scenarios side by side
     assert len({round(axes.get_position().x0, 2) for axes in figure.axes}) == 2
     assert len(figure.axes) == 6
@@ -258,7 +254,6 @@ def test_the_asked_axis_counts_models(tmp_path: Path, plain: Plain) -> None:
     plain(tmp_path / "a", {"accuracy": curve(0.5, 4), **sent}, choices=choices, config=config)
     said = contents(tmp_path)
     figure = draw(said.arms, ["accuracy"], "models")
-    assert figure is not None
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_xdata(), [5, 10, 15, 20])
     names = [name for name, _, made in figures._lines(said.spec, said.arms) if made is not None]
     assert names == ["accuracy_models", "accuracy"]
@@ -269,7 +264,6 @@ def test_one_outlier_leaves_the_panel_readable(tmp_path: Path, plain: Plain) -> 
     for name, values in loss.items():
         plain(tmp_path / name, {"train_loss": values}, choices={"algorithm": name})
     figure = draw(contents(tmp_path).arms, ["train_loss"], "round")
-    assert figure is not None
     low, high = figure.axes[0].get_ylim()
     assert low >= 0
     assert 1.1 < high < 2
@@ -281,7 +275,6 @@ def test_a_steep_curve_is_no_outlier(tmp_path: Path, plain: Plain) -> None:
         values = [[2.3 * 0.8**t] for t in range(60)]
         plain(tmp_path / name, {"train_loss": values}, choices={"algorithm": name})
     figure = draw(contents(tmp_path).arms, ["train_loss"], "round")
-    assert figure is not None
     assert figure.axes[0].get_ylim()[1] > 2.3
     assert not figure.axes[0].texts
 

@@ -64,5 +64,4 @@ def test_a_setting_without_a_curve_has_no_panel(tmp_path: Path, plain: Callable[
                 overrides=[f"case=x/{case}"],
             )
     figure = curves.draw(contents(tmp_path).arms, ["accuracy"], "round")
-    assert figure is not None
     assert [axes.get_title() for axes in figure.axes] == ["one"]

@@ -113,7 +113,6 @@ def test_within_a_point_is_reproduced_and_the_end_stands_beside_it(tmp_path: Pat
     mclr(tmp_path, "fedavg", [89.0, 90.0], [80.0, 81.0])  # 89.4 is printed
     cell = one(tmp_path, **TABLE3, algorithm="FedAvg")
     assert cell.state == REPRODUCED
-    assert cell.measured is not None
     assert (cell.measured.value, cell.measured.std, cell.measured.n) == (89.5, 0.5, 2)
     assert cell.measured.end == 80.5
     assert cell.difference == pytest.approx(0.1)
@@ -269,7 +268,6 @@ def test_a_lead_is_the_difference_of_two_runs(tmp_path: Path) -> None:
     assert cell.state == DERIVED
     assert cell.agrees
     assert cell.difference == pytest.approx(0.0)
-    assert cell.measured is not None
     assert cell.measured.end == pytest.approx(13.5)
 
 
@@ -282,7 +280,6 @@ def test_a_lead_over_three_models_needs_all_of_them(tmp_path: Path) -> None:
             numbers = {"accuracy max": [value], "accuracy last": [value]}
             write_run(tmp_path, "flexcfl/table3", name, numbers, case=f"MNIST-{model}")
     cell = one(tmp_path, **wanted)
-    assert cell.measured is not None
     assert cell.measured.value == pytest.approx(-4 / 3)
     assert cell.state == DERIVED
     assert cell.agrees
@@ -295,7 +292,6 @@ def test_fedgroup_under_shift_is_compared_with_flexcfl_without(tmp_path: Path) -
         shifted = {"case": case, "scenario": "swap_part"}
         write_run(tmp_path, "flexcfl/table4", "fedgroup", {"accuracy max": [70]}, **shifted)
     cell = one(tmp_path, experiment="Section 5.3", algorithm="FedGroup", setting="swap part")
-    assert cell.measured is not None
     assert cell.measured.value == pytest.approx(-20)
 
 
@@ -317,7 +313,6 @@ def test_the_papers_own_measure_is_preferred(tmp_path: Path) -> None:
     write_run(tmp_path, "lcfl/table2", "fedavg", numbers, rounds="15")
     wanted = {"experiment": "Table II", "paper": "LCFL", "algorithm": "FedAvg", "round": "5"}
     cell = one(tmp_path, **wanted)
-    assert cell.measured is not None
     assert cell.measured.value == 89.6
     assert cell.measured.note == "each participant's own last model"
 
@@ -328,7 +323,6 @@ def test_iterations_are_medians_and_never_is_outside(tmp_path: Path) -> None:
     write_run(tmp_path, "lcfl/fig2", "diffnorm", never, rounds="100")
     wanted = {"experiment": "Fig. 2", "metric": "first_round_test_acc_ge_90"}
     there = one(tmp_path, **wanted, algorithm="LCFL")
-    assert there.measured is not None
     assert (there.measured.value, there.state) == (38, REPRODUCED)  # 37 is printed
     away = one(tmp_path, **wanted, algorithm="DiffNorm")
     assert away.state == OUTSIDE
@@ -363,7 +357,6 @@ def test_a_saving_of_jgl_is_the_best_of_its_strengths(
             rounds="500",
         )
     cell = one(tmp_path, experiment="Abstract / Section I", paper="JGL")
-    assert cell.measured is not None
     assert cell.measured.value == pytest.approx(saved)
     assert said in cell.measured.note
     assert cell.state == state
@@ -417,7 +410,6 @@ def test_the_pages_count_every_number_once_and_are_the_same_again(tmp_path: Path
     assert results.main(arguments) == 0
     assert (tmp_path / "README.md").read_text() == text
     total = re.search(r"\| \*\*all\*\* \|  \| 407 \|(.*)\|", text)
-    assert total is not None
     numbers = [int(cell or 0) for cell in total[1].replace(" ", "").split("|")]
     assert len(numbers) == len(STATES)
     assert sum(numbers) == 407

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pytest
 import torchvision
+import yaml
 
 from fedclust.__main__ import main
 from fedclust.datasets.publishers import FOLDER as NATURAL
@@ -26,27 +29,89 @@ class Finished:
     err: str
 
 
+class Cli:
+    """The command line, called within this process."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+
+    def __call__(self, *arguments: str) -> Finished:
+        self._capfd.readouterr()
+        status = 0
+        try:
+            main(arguments)
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        printed = self._capfd.readouterr()
+        return Finished(status, printed.out, printed.err)
+
+    def done(self, *arguments: str) -> Finished:
+        """A command that succeeds."""
+        finished = self(*arguments)
+        assert finished.status == 0, finished.err
+        return finished
+
+    def fails(self, *arguments: str, says: str) -> Finished:
+        """A command that ends with status 1 and these words."""
+        finished = self(*arguments)
+        assert finished.status == 1
+        assert says in finished.err
+        return finished
+
+    def refused(self, *arguments: str, says: str) -> Finished:
+        """A command that is refused in one line, which has these words."""
+        finished = self(*arguments)
+        assert (finished.status, finished.err.count("\n")) == (2, 1), finished.err
+        assert finished.err.startswith("fedclust: ")
+        assert says in finished.err
+        return finished
+
+
+def put(file: Path, text: str) -> Path:
+    """A file with this text, in a folder that may have to be made."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def rounds_of(folder: Path, metric: str) -> pd.Series:
+    """The values of a metric by seed and round, of the one job in or below a folder."""
+    (file,) = folder.rglob("rounds.csv")
+    rounds = pd.read_csv(file).set_index(["metric", "seed", "round"])["value"].sort_index()
+    return rounds[metric]
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """The config of the one job in or below a folder."""
+    (file,) = folder.rglob("config.yaml")
+    config: dict[str, Any] = yaml.safe_load(file.read_text())
+    return config
+
+
+def npz(file: Path, **changes: Any) -> Path:
+    """80 + 40 images of 8 x 8 in 4 classes, with other arrays for these; None leaves one out."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        "x_train": rng.integers(0, 256, (80, 8, 8), dtype=np.uint8),
+        "y_train": np.arange(80) % 4,
+        "x_test": rng.integers(0, 256, (40, 8, 8), dtype=np.uint8),
+        "y_test": np.arange(40) % 4,
+        **changes,
+    }
+    np.savez(file, **{name: array for name, array in arrays.items() if array is not None})
+    return file
+
+
 @pytest.fixture
 def fedclust(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     no_figures: None,
-) -> Callable[..., Finished]:
-    """Call the command line with arguments, in an empty current folder."""
+) -> Cli:
+    """The command line, in an empty current folder."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> Finished:
-        capfd.readouterr()
-        status = 0
-        try:
-            main(arguments)
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        printed = capfd.readouterr()
-        return Finished(status, printed.out, printed.err)
-
-    return call
+    return Cli(capfd)
 
 
 _SPLITS = {"byclass": 62, "bymerge": 47, "balanced": 47}

@@ -12,10 +12,10 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli.conftest import Cli
 
 from fedclust.commands.completion import alternatives, candidates
 
@@ -88,10 +88,8 @@ def test_a_comment_offers_its_words(comment: str, found: list[str]) -> None:
 
 
 @pytest.mark.parametrize("given", [[], ["bsh"]])
-def test_another_shell_is_one_line(fedclust: Callable[..., object], given: list[str]) -> None:
-    done = fedclust("completion", *given)
-    assert done.status == 2  # type: ignore[attr-defined]
-    assert "bash" in done.err  # type: ignore[attr-defined]
+def test_another_shell_is_one_line(fedclust: Cli, given: list[str]) -> None:
+    fedclust.refused("completion", *given, says="bash")
 
 
 SHELLS = {

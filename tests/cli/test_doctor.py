@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from cli.conftest import Cli, put
 from packaging.requirements import Requirement
 
 from fedclust.commands import data
@@ -16,13 +16,12 @@ from fedclust.datasets.publishers import PUBLISHERS
 
 
 def test_the_doctor_names_what_is_there_and_what_is_missing(
-    fedclust: Callable[..., object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fedclust: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FEDCLUST_DATA", str(tmp_path / "nowhere"))
     monkeypatch.setenv("CC", "no-compiler")
-    done = fedclust("doctor")
-    assert done.status == 0, done.err  # type: ignore[attr-defined]
-    lines = [" ".join(line.split()) for line in done.out.splitlines()]  # type: ignore[attr-defined]
+    done = fedclust.done("doctor")
+    lines = [" ".join(line.split()) for line in done.out.splitlines()]
     assert f"torch {metadata.version('torch')}" in lines
     assert "C compiler none" in lines
     assert any(line.startswith("cpu ") and "GFLOP/s" in line for line in lines)
@@ -41,22 +40,19 @@ def test_the_doctor_names_what_is_there_and_what_is_missing(
     assert any(line.startswith("a C compiler") for line in told)
 
 
-def test_the_engine_of_a_model_is_named(fedclust: Callable[..., object], tmp_path: Path) -> None:
+def test_the_engine_of_a_model_is_named(fedclust: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
-    (folder / "model").mkdir(parents=True)
-    (folder / "model" / "normed.yaml").write_text("_target_: doctored.normed\n")
+    put(folder / "model/normed.yaml", "_target_: doctored.normed\n")
     (folder / "doctored.py").write_text(
         "from torch import nn\n\n\n"
         "def normed(in_shape, num_classes):\n"
         "    return nn.Sequential(nn.Flatten(), nn.RMSNorm(64), nn.Linear(64, num_classes))\n"
     )
     done = fedclust("doctor", "model=normed", "--config-dir", str(folder))
-    assert "the fused engine does not know 1 (RMSNorm)" in done.out  # type: ignore[attr-defined]
-    assert "714 numbers" in done.out  # type: ignore[attr-defined]
-    assert "fused" in fedclust("doctor", "model=linear").out  # type: ignore[attr-defined]
-    wrong = fedclust("doctor", "normed")
-    assert wrong.status == 2  # type: ignore[attr-defined]
-    assert "overrides as of fedclust run" in wrong.err  # type: ignore[attr-defined]
+    assert "the fused engine does not know 1 (RMSNorm)" in done.out
+    assert "714 numbers" in done.out
+    assert "fused" in fedclust("doctor", "model=linear").out
+    fedclust.refused("doctor", "normed", says="overrides as of fedclust run")
 
 
 def test_an_extra_that_does_not_fit_is_told() -> None:
@@ -66,41 +62,36 @@ def test_an_extra_that_does_not_fit_is_told() -> None:
     assert _lack(Requirement("no-such-package")) == "no-such-package"
 
 
-def test_data_are_read_where_they_lie(fedclust: Callable[..., object], data_root: Path) -> None:
+def test_data_are_read_where_they_lie(fedclust: Cli, data_root: Path) -> None:
     done = fedclust("data", "mnist", "--root", str(data_root))
-    assert done.out == f"mnist: 60000 + 10000 examples in {data_root}\n"  # type: ignore[attr-defined]
+    assert done.out == f"mnist: 60000 + 10000 examples in {data_root}\n"
 
 
 def test_a_natural_federation_is_made_of_a_folder(
-    fedclust: Callable[..., object], data_root: Path, tmp_path: Path
+    fedclust: Cli, data_root: Path, tmp_path: Path
 ) -> None:
     folder = data_root / "natural" / "heart_disease"
     if not folder.is_dir():
         pytest.skip(f"no {folder}")
     words = ("data", "heart_disease", "--root", str(tmp_path), "--from")
     done = fedclust(*words, str(folder))
-    assert f"CC BY 4.0) in {tmp_path}/natural/heart_disease.csv\n" in done.out  # type: ignore[attr-defined]
+    assert f"CC BY 4.0) in {tmp_path}/natural/heart_disease.csv\n" in done.out
     for more, says in (
         ([], "--from needs a folder"),
         ([str(tmp_path), "mnist"], "and given is heart_disease, mnist"),
         ([str(tmp_path / "x")], "x is no folder: --from needs one that exists"),
     ):
-        done = fedclust(*words, *more)
-        assert done.status == 2  # type: ignore[attr-defined]
-        assert says in done.err  # type: ignore[attr-defined]
+        fedclust.refused(*words, *more, says=says)
 
 
 def test_a_download_that_fails_is_one_line(
-    fedclust: Callable[..., object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fedclust: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError("no network")
 
     monkeypatch.setattr("torchvision.datasets.MNIST.download", fail)
-    done = fedclust("data", "mnist", "--root", str(tmp_path))
-    assert done.status == 2  # type: ignore[attr-defined]
-    assert "MNIST: download into" in done.err  # type: ignore[attr-defined]
-    assert done.err.count("\n") == 1  # type: ignore[attr-defined]
+    fedclust.refused("data", "mnist", "--root", str(tmp_path), says="MNIST: download into")
 
 
 def test_the_doctor_looks_at_all_that_can_be_downloaded(

@@ -4,11 +4,11 @@ found.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from cli.conftest import Cli, rounds_of
 
 from fedclust.config.tree import CONF
 from fedclust.launch.scales import scales_of
@@ -27,7 +27,7 @@ WHOLE = {name.rpartition("/")[0]: name for name in reversed(SMOKE)}.values()
 @pytest.mark.figures
 @pytest.mark.parametrize("experiment", SMOKE)
 def test_every_experiment_at_smoke_scale(
-    fedclust: Callable[..., object],
+    fedclust: Cli,
     tmp_path: Path,
     every_data_root: Path,
     experiment: str,
@@ -36,14 +36,8 @@ def test_every_experiment_at_smoke_scale(
 ) -> None:
     if experiment not in WHOLE:
         request.getfixturevalue("sketched")
-    done = fedclust(
-        "run",
-        f"experiment={experiment}",
-        "scale=smoke",
-        "progress=false",
-        f"data.root={every_data_root}",
-    )
-    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    given = (f"experiment={experiment}", "scale=smoke", "progress=false")
+    fedclust.done("run", *given, f"data.root={every_data_root}")
     report = tmp_path / "outputs" / f"{experiment}-smoke" / "report"
     assert "compare orderings, not values" in (report / "table.md").read_text()
     assert (report / "report.html").stat().st_size > (50_000 if experiment in WHOLE else 10_000)
@@ -51,25 +45,15 @@ def test_every_experiment_at_smoke_scale(
     if experiment not in WHOLE:
         return
     monkeypatch.setattr("fedclust.report.write.draw", lambda *_: [])  # the slowest part, once
-    again = fedclust(
-        "run",
-        f"experiment={experiment}",
-        "scale=smoke",
-        "progress=false",
-        f"data.root={every_data_root}",
-    )
-    assert again.status == 0, again.err  # type: ignore[attr-defined]
-    assert "is done already" in again.err  # type: ignore[attr-defined]
+    again = fedclust.done("run", *given, f"data.root={every_data_root}")
+    assert "is done already" in again.err
 
 
 @pytest.mark.slow
-def test_lcfl_table_2_has_its_structure(
-    fedclust: Callable[..., object], tmp_path: Path, data_root: Path
-) -> None:
-    done = fedclust(
+def test_lcfl_table_2_has_its_structure(fedclust: Cli, tmp_path: Path, data_root: Path) -> None:
+    fedclust.done(
         "run", "experiment=lcfl/table2", "scale=smoke", "progress=false", f"data.root={data_root}"
     )
-    assert done.status == 0, done.err  # type: ignore[attr-defined]
     folder = tmp_path / "outputs" / "lcfl" / "table2-smoke"
     accuracy = {}
     for arm in ("lcfl", "fedavg"):
@@ -86,15 +70,9 @@ def test_lcfl_table_2_has_its_structure(
 
 
 @pytest.mark.slow
-def test_the_quickstart_finds_the_rotations(
-    fedclust: Callable[..., object], tmp_path: Path
-) -> None:
-    done = fedclust("run", "experiment=quickstart", "progress=false", "rounds=7", "seeds=2")
-    assert done.status == 0, done.err  # type: ignore[attr-defined]
-    rounds = pd.read_csv(
-        tmp_path / "outputs" / "quickstart" / "lcfl,rounds=7,seeds=2" / "rounds.csv"
-    )
-    last = rounds[rounds["round"] == 6].set_index(["metric", "seed"])["value"]
-    assert last["purity"].tolist() == [1.0, 1.0]
-    assert last["ari"].tolist() == [1.0, 1.0]
-    assert "lcfl" in done.out or "lcfl" in done.err  # type: ignore[attr-defined]
+def test_the_quickstart_finds_the_rotations(fedclust: Cli, tmp_path: Path) -> None:
+    done = fedclust.done("run", "experiment=quickstart", "progress=false", "rounds=7", "seeds=2")
+    folder = tmp_path / "outputs/quickstart/lcfl,rounds=7,seeds=2"
+    for metric in ("purity", "ari"):
+        assert rounds_of(folder, metric)[:, 6].tolist() == [1.0, 1.0]
+    assert "lcfl" in done.out or "lcfl" in done.err

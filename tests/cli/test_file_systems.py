@@ -6,13 +6,12 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from cli.conftest import Finished
+from cli.conftest import Cli
 
 from fedclust.helpers import locks
 from fedclust.helpers.errors import in_words
@@ -75,16 +74,15 @@ def results(folder: Path) -> list[pd.DataFrame]:
 def test_a_job_runs_and_is_continued_without(
     lack: str,
     command: str,
-    fedclust: Callable[..., Finished],
+    fedclust: Cli,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lacking(monkeypatch, *CALLS[lack])
-    ended = fedclust(*COMMANDS[command])
-    assert ended.status == 0, ended
+    ended = fedclust.done(*COMMANDS[command])
     assert ended.err.count(LINE) == (lack.startswith("flock")), ended.err
     assert results(tmp_path / "outputs")
-    assert fedclust(*COMMANDS[command]).status == 0
+    fedclust.done(*COMMANDS[command])
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])

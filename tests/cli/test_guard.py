@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.conftest import Cli, config_of, put
 
 from fedclust.engines.fused.native import compiled
 from fedclust.helpers.files import harmless
@@ -24,8 +25,7 @@ ALIASES = [f"{b}: &{b} [{', '.join(['*' + a] * 9)}]" for a, b in pairwise("abcde
 
 
 def experiment(folder: Path, text: str) -> str:
-    (folder / "own" / "experiment").mkdir(parents=True, exist_ok=True)
-    (folder / "own" / "experiment" / "evil.yaml").write_text(f"# @package _global_\n# x\n{text}\n")
+    put(folder / "own/experiment/evil.yaml", f"# @package _global_\n# x\n{text}\n")
     return f"--config-dir={folder / 'own'}"
 
 
@@ -33,10 +33,7 @@ def experiment(folder: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (
-            "hydra: {job_logging: {handlers: {x: {class: logging.FileHandler}}}}",
-            "hydra.job_logging",
-        ),
+        (LOGGING, "hydra.job_logging"),
         ("hydra: {hydra_logging: {root: {level: INFO}}}", "hydra.hydra_logging"),
         ("hydra: {job: {chdir: true}}", "hydra.job.chdir=True"),
         ("hydra: {job: {env_copy: [HOME]}}", "hydra.job.env_"),
@@ -46,36 +43,25 @@ def experiment(folder: Path, text: str) -> str:
         ("tags: {a: '${oc.env:HOME}'}", "oc.env=HOME is not allowed"),
         ("tags: {b: env, a: '${oc.${tags.b}:HOME}'}", "oc.env=HOME is not allowed"),
         ("name: 'x${oc.env:HOME}'", "oc.env=HOME"),
-        (
-            LAUNCHER + '{backend: "loky\\ntouch made"}}',
-            "hydra.launcher.backend",
-        ),
-        (
-            LAUNCHER + "{temp_folder: elsewhere}}",
-            "hydra.launcher.temp_folder",
-        ),
+        (LAUNCHER + '{backend: "loky\\ntouch made"}}', "hydra.launcher.backend"),
+        (LAUNCHER + "{temp_folder: elsewhere}}", "hydra.launcher.temp_folder"),
     ],
 )
-def test_a_file_may_not(fedclust: Command, tmp_path: Path, text: str, named: str) -> None:
-    done = fedclust("run", experiment(tmp_path, text), "experiment=evil", *TINY)
-    assert done.status == 2
-    assert done.err.count("\n") == 1, done.err
-    assert named in done.err
+def test_a_file_may_not(fedclust: Cli, tmp_path: Path, text: str, named: str) -> None:
+    fedclust.refused("run", experiment(tmp_path, text), "experiment=evil", *TINY, says=named)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["own"], "nothing is written"
 
 
-def test_what_is_typed_may_read_the_environment(fedclust: Command, tmp_path: Path) -> None:
-    done = fedclust("run", "+tags.home=${oc.env:HOME}", *TINY)
-    assert done.status == 0, done.err
-    (config,) = tmp_path.rglob("config.yaml")
-    assert f"home: {os.environ['HOME']}" in config.read_text()
+def test_what_is_typed_may_read_the_environment(fedclust: Cli, tmp_path: Path) -> None:
+    fedclust.done("run", "+tags.home=${oc.env:HOME}", *TINY)
+    assert config_of(tmp_path)["tags"] == {"home": os.environ["HOME"]}
 
 
-def test_outputs_may_be_a_link_to_another_disk(fedclust: Command, tmp_path: Path) -> None:
+def test_outputs_may_be_a_link_to_another_disk(fedclust: Cli, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     (tmp_path / "outputs").symlink_to(disk)
-    assert fedclust("run", *TINY).status == 0
+    fedclust.done("run", *TINY)
     assert list(disk.rglob("rounds.csv"))
 
 
@@ -94,12 +80,9 @@ def test_a_users_folder_comes_last_among_those_that_are_imported(tmp_path: Path)
     ids=["nested", "aliases", "large"],
 )
 def test_a_file_that_would_take_a_reader_forever_is_one_line(
-    fedclust: Command, tmp_path: Path, text: str
+    fedclust: Cli, tmp_path: Path, text: str
 ) -> None:
-    done = fedclust("run", experiment(tmp_path, text), "experiment=evil", *TINY)
-    assert done.status == 2
-    assert done.err.count("\n") == 1, done.err
-    assert "evil.yaml" in done.err
+    fedclust.refused("run", experiment(tmp_path, text), "experiment=evil", *TINY, says="evil.yaml")
     with pytest.raises(OSError, match=r"nested too deeply|is larger than 16 MB"):
         harmless(tmp_path / "own" / "experiment" / "evil.yaml")
 
@@ -110,7 +93,7 @@ def test_brackets_in_texts_are_no_nesting(tmp_path: Path) -> None:
     assert harmless(tmp_path / "sweep.json") == tmp_path / "sweep.json"
 
 
-def test_a_pipe_in_place_of_a_file_is_one_line(fedclust: Command, tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_file_is_one_line(fedclust: Cli, tmp_path: Path) -> None:
     folder = experiment(tmp_path, "rounds: 1")
     (tmp_path / "own" / "experiment" / "evil.yaml").unlink()
     os.mkfifo(tmp_path / "own" / "experiment" / "evil.yaml")
@@ -119,9 +102,8 @@ def test_a_pipe_in_place_of_a_file_is_one_line(fedclust: Command, tmp_path: Path
     assert done.err.count("\n") == 1, done.err
 
 
-def test_what_controls_a_terminal_is_not_printed(fedclust: Command, tmp_path: Path) -> None:
-    (tmp_path / "own" / "model").mkdir(parents=True)
-    (tmp_path / "own" / "model" / "evil.yaml").write_text("# \x1b]0;title\x07 red \x1b[31m\n")
+def test_what_controls_a_terminal_is_not_printed(fedclust: Cli, tmp_path: Path) -> None:
+    put(tmp_path / "own/model/evil.yaml", "# \x1b]0;title\x07 red \x1b[31m\n")
     shown = fedclust("list", "model", f"--config-dir={tmp_path / 'own'}")
     assert "red" in shown.out
     assert "\x1b" not in shown.out
@@ -152,15 +134,10 @@ def test_compiled_code_is_this_users_alone(tmp_path: Path, monkeypatch: pytest.M
     assert not compiled._is_whole(kept)
 
 
-def test_a_report_does_not_overwrite_what_a_link_points_to(
-    fedclust: Command, tmp_path: Path
-) -> None:
-    assert fedclust("run", *TINY).status == 0
+def test_a_report_does_not_overwrite_what_a_link_points_to(fedclust: Cli, tmp_path: Path) -> None:
+    fedclust.done("run", *TINY)
     (job,) = (path.parent for path in tmp_path.rglob("rounds.csv"))
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "table.md").write_text("mine")
+    put(tmp_path / "mine/table.md", "mine")
     (job / "report").symlink_to(tmp_path / "mine")
-    done = fedclust("report", str(job))
-    assert done.status == 2
-    assert "report is a link to elsewhere" in done.err
+    fedclust.refused("report", str(job), says="report is a link to elsewhere")
     assert (tmp_path / "mine" / "table.md").read_text() == "mine"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
+from cli.conftest import Cli, put
 from rich.console import Console
 
 from fedclust.commands.list import command
@@ -35,46 +34,26 @@ def test_jobs_are_the_product_of_the_values(
 
 @pytest.mark.parametrize("given", [("--config-dir", "mine"), ("--config-dir=mine",)])
 def test_a_users_own_files_are_listed(
-    fedclust: Callable[..., object], tmp_path: Path, given: tuple[str, ...]
+    fedclust: Cli, tmp_path: Path, given: tuple[str, ...]
 ) -> None:
-    folder = tmp_path / "mine" / "algorithm"
-    folder.mkdir(parents=True)
-    (folder / "lazy.yaml").write_text("# every other round\n_target_: lazy.Lazy\n")
-    done = fedclust("list", "algorithm", *given)
-    assert done.status == 0, done.err  # type: ignore[attr-defined]
-    shown = {line.split()[0] for line in done.out.splitlines() if line.split()}  # type: ignore[attr-defined]
+    text = "# every other round\n_target_: lazy.Lazy\n"
+    put(tmp_path / "mine/algorithm/lazy.yaml", text)
+    done = fedclust.done("list", "algorithm", *given)
+    shown = {line.split()[0] for line in done.out.splitlines() if line.split()}
     assert {"lazy", "ifca"} <= shown
-    assert "lazy" not in fedclust("list", "algorithm").out  # type: ignore[attr-defined]
+    assert "lazy" not in fedclust("list", "algorithm").out
 
 
-def test_a_missing_folder_is_one_line(fedclust: Callable[..., object]) -> None:
-    done = fedclust("list", "--config-dir", "nowhere")
-    assert done.status == 2  # type: ignore[attr-defined]
-    assert "--config-dir=" in done.err  # type: ignore[attr-defined]
-
-
-def test_a_truncated_npz_names_its_own_key(fedclust: Callable[..., object], tmp_path: Path) -> None:
-    (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 and no more")
-    done = fedclust("run", "dataset=npz", "dataset.path=cut.npz", "progress=false")
-    assert done.status == 2  # type: ignore[attr-defined]
-    assert "change dataset.path" in done.err  # type: ignore[attr-defined]
-    assert "data.root" not in done.err  # type: ignore[attr-defined]
-
-
-def test_a_users_own_experiment_is_listed_with_its_jobs(
-    fedclust: Callable[..., object], tmp_path: Path
-) -> None:
+def test_a_users_own_experiment_is_listed_with_its_jobs(fedclust: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "mine" / "experiment"
-    folder.mkdir(parents=True)
     sweep = "hydra: {sweeper: {params: {solver.lr: '0.1,0.2'}}}\n"
-    (folder / "tiny.yaml").write_text("# @package _global_\n# a tiny one\nrounds: 2\n" + sweep)
+    put(folder / "tiny.yaml", "# @package _global_\n# a tiny one\nrounds: 2\n" + sweep)
     scales = "scales:\n  laptop: # 1 round\n    costs: {hours: 0.25, gigabytes: 2}\n    rounds: 1\n"
-    (folder / "small.yaml").write_text(f"# @package _global_\n# a small one\n{sweep}\n{scales}")
-    done = fedclust("list", "experiment", "--config-dir", "mine")
-    assert done.status == 0, done.err  # type: ignore[attr-defined]
-    line = next(line for line in done.out.splitlines() if "a tiny one" in line)  # type: ignore[attr-defined]
+    put(folder / "small.yaml", f"# @package _global_\n# a small one\n{sweep}\n{scales}")
+    done = fedclust.done("list", "experiment", "--config-dir", "mine")
+    line = next(line for line in done.out.splitlines() if "a tiny one" in line)
     assert line.split() == ["tiny", "2", "a", "tiny", "one"]
-    line = next(line for line in done.out.splitlines() if "a small one" in line)  # type: ignore[attr-defined]
+    line = next(line for line in done.out.splitlines() if "a small one" in line)
     assert line.split() == ["small", "2", "0.25", "h,", "2", "GB", "a", "small", "one"]
 
 
@@ -90,25 +69,26 @@ def test_a_users_own_experiment_is_listed_with_its_jobs(
     ],
 )
 def test_scales_of_a_wrong_form_are_one_line(
-    fedclust: Callable[..., object], tmp_path: Path, scales: str, wrong: str
+    fedclust: Cli, tmp_path: Path, scales: str, wrong: str
 ) -> None:
-    file = tmp_path / "mine" / "experiment" / "small.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text(f"# @package _global_\n# a small one\nrounds: 2\nscales: {scales}\n")
-    done = fedclust("list", "experiment", "--config-dir", "mine")
-    assert done.status == 2  # type: ignore[attr-defined]
-    assert done.err.count("\n") == 1  # type: ignore[attr-defined]
-    assert f"{file}: {wrong}" in done.err  # type: ignore[attr-defined]
+    text = f"# @package _global_\n# a small one\nrounds: 2\nscales: {scales}\n"
+    file = put(tmp_path / "mine/experiment/small.yaml", text)
+    fedclust.refused("list", "experiment", "--config-dir", "mine", says=f"{file}: {wrong}")
     if wrong.startswith("scales"):
-        shown = fedclust("run", "--config-dir", "mine", "experiment=small", "scale=laptop")
-        assert shown.status == 2  # type: ignore[attr-defined]
-        assert f"{file}: {wrong}" in shown.err  # type: ignore[attr-defined]
+        fedclust.refused(
+            "run",
+            "--config-dir",
+            "mine",
+            "experiment=small",
+            "scale=laptop",
+            says=f"{file}: {wrong}",
+        )
 
 
 @pytest.mark.thinned
 @pytest.mark.parametrize("group", sorted(groups(None)))
 def test_descriptions_are_shown_at_every_width(
-    fedclust: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, group: str
+    fedclust: Cli, monkeypatch: pytest.MonkeyPatch, group: str
 ) -> None:
     """The first four words of each, whole, beside or below the name; and so in a pipe."""
     piped = fedclust("list", group).out

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from cli.conftest import Cli
 
 from fedclust.launch.sweep import notes
 from fedclust.metrics import METRICS, Meaning
@@ -23,11 +22,10 @@ SMALL = ("rounds=2", "partition.num_clients=8", "solver.epochs=1", "model=linear
 @pytest.mark.full
 @pytest.mark.parametrize("progress", ["true", "false"])
 def test_a_job_ends_with_its_folder_and_its_final_numbers(
-    fedclust: Callable[..., Any], tmp_path: Path, progress: str
+    fedclust: Cli, tmp_path: Path, progress: str
 ) -> None:
     job = ("run", *SMALL, "algorithm=fedavg", "seeds=2", "hydra.run.dir=job")
-    done = fedclust(*job, f"progress={progress}")
-    assert done.status == 0, done.err
+    done = fedclust.done(*job, f"progress={progress}")
     rounds = pd.read_csv(tmp_path / "job" / "rounds.csv").query("round == 1")
     last = 100 * rounds.query("metric == 'accuracy'")["value"].to_numpy()
     assert len(set(last)) == 2
@@ -45,7 +43,7 @@ def test_a_job_ends_with_its_folder_and_its_final_numbers(
 @pytest.mark.full
 @pytest.mark.parametrize(("progress", "ends"), [("true", 0), ("false", 2)])
 def test_jobs_of_a_sweep_end_so_where_no_rounds_are_shown(
-    fedclust: Callable[..., Any], progress: str, ends: int
+    fedclust: Cli, progress: str, ends: int
 ) -> None:
     sweep = ("run", "-m", *SMALL, "algorithm=fedavg,local", "name=two", f"progress={progress}")
     done = fedclust(*sweep)
@@ -99,9 +97,7 @@ def test_a_job_that_a_guess_beats_says_so(
 
 @pytest.mark.full
 @pytest.mark.parametrize("progress", ["true", "false"])
-def test_what_holds_of_several_jobs_of_a_sweep_is_said_once(
-    fedclust: Callable[..., Any], progress: str
-) -> None:
+def test_what_holds_of_several_jobs_of_a_sweep_is_said_once(fedclust: Cli, progress: str) -> None:
     """Of the data and of a value for nobody once in all, of a method once by its name."""
     rows = np.arange(48)
     table = {"x": (rows % 7) / 2, "y": rows % 2, "c": rows // 12}

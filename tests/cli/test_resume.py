@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -36,9 +37,9 @@ def finish(folder: Path, *more: str) -> None:
     assert process.wait(300) == 0, process.said
 
 
-def wait_for_round(folder: Path, process: Started | subprocess.Popen[bytes], at_least: int) -> int:
+def wait_for_round(folder: Path, process: Started | subprocess.Popen[Any], at_least: int) -> int:
     """The newest round on disk once it is at least `at_least`."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 200
     while time.monotonic() < deadline:
         assert process.poll() is None, process.said if isinstance(process, Started) else ""
         try:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from cli.conftest import Cli, config_of, put, rounds_of
 from PIL import Image
 
 from fedclust.helpers.errors import Interrupted
@@ -26,20 +27,14 @@ from fedclust.runtime.folder import RunFolder
 
 TINY = ("progress=false", "partition.num_clients=8", "rounds=6", "solver.epochs=1")
 FILES = (
-    "config.yaml",
-    "versions.json",
-    "federation.json",
-    "rounds.csv",
-    "clients.parquet",
-    "summary.csv",
-    "status.json",
+    *("config.yaml", "versions.json", "federation.json", "rounds.csv", "clients.parquet"),
+    *("summary.csv", "status.json"),
 )
 
 
 @pytest.mark.full
-def test_a_run_leaves_its_files(fedclust: Callable[..., Any], tmp_path: Path) -> None:
-    done = fedclust("run", *TINY, "seeds=2")
-    assert done.status == 0, done.err
+def test_a_run_leaves_its_files(fedclust: Cli, tmp_path: Path) -> None:
+    fedclust.done("run", *TINY, "seeds=2")
     (folder,) = (tmp_path / "outputs" / "default").iterdir()
     assert folder.name.startswith("lcfl,")
     for name in FILES:
@@ -61,21 +56,17 @@ def test_a_run_leaves_its_files(fedclust: Callable[..., Any], tmp_path: Path) ->
 
 
 @pytest.mark.figures
-def test_a_sweep_ends_with_its_report(fedclust: Callable[..., Any], tmp_path: Path) -> None:
-    done = fedclust("run", "-m", *TINY, "algorithm=fedavg,local", "name=mine")
-    assert done.status == 0, done.err
+def test_a_sweep_ends_with_its_report(fedclust: Cli, tmp_path: Path) -> None:
+    fedclust.done("run", "-m", *TINY, "algorithm=fedavg,local", "name=mine")
     report = tmp_path / "outputs" / "mine" / "report"
     assert "fedavg" in (report / "table.md").read_text()
     assert (report / "report.html").stat().st_size > 10_000
     assert not list((tmp_path / "outputs").rglob(".hydra"))
-    again = fedclust("report", "outputs/mine")
-    assert again.status == 0, again.err
+    fedclust.done("report", "outputs/mine")
 
 
 @pytest.mark.full
-def test_a_sweep_goes_on_after_a_bad_and_a_diverging_job(
-    fedclust: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_sweep_goes_on_after_a_bad_and_a_diverging_job(fedclust: Cli, tmp_path: Path) -> None:
     arms = ("algorithm=fedavg", "solver.lr=0.1,-1,1e9", "name=mixed")
     done = fedclust("run", "-m", *TINY, *arms)
     assert done.status == 2
@@ -87,17 +78,15 @@ def test_a_sweep_goes_on_after_a_bad_and_a_diverging_job(
     assert "failed: DivergedError" in table
     alone = fedclust("run", *TINY, "algorithm=fedavg", "solver.lr=1e9", "hydra.run.dir=alone")
     assert alone.status == 1
-    report = fedclust("report", "alone")
-    assert report.status == 2
-    assert "failed: DivergedError" in report.err
+    fedclust.refused("report", "alone", says="failed: DivergedError")
 
 
 @pytest.mark.slow
-def test_a_grid_of_seeds_is_one_arm(fedclust: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_grid_of_seeds_is_one_arm(fedclust: Cli, tmp_path: Path) -> None:
     loop = ("engine=loop", "model=linear")  # has the same bits alone
     arms = ("algorithm=fedavg,local", "eval_every=3", *loop)
-    assert fedclust("run", "-m", *TINY, *arms, "seeds=[0],[1]", "name=grid").status == 0
-    assert fedclust("run", "-m", *TINY, *arms, "seeds=2", "name=together").status == 0
+    fedclust.done("run", "-m", *TINY, *arms, "seeds=[0],[1]", "name=grid")
+    fedclust.done("run", "-m", *TINY, *arms, "seeds=2", "name=together")
     grid, together = (tmp_path / "outputs" / name / "report" for name in ("grid", "together"))
     assert (grid / "recovery.csv").read_text() == (together / "recovery.csv").read_text()
     assert (grid / "table.csv").read_text() == (together / "table.csv").read_text()
@@ -106,12 +95,10 @@ def test_a_grid_of_seeds_is_one_arm(fedclust: Callable[..., Any], tmp_path: Path
 
 
 @pytest.mark.slow
-def test_seeds_alone_or_in_company_are_the_same(
-    fedclust: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_seeds_alone_or_in_company_are_the_same(fedclust: Cli, tmp_path: Path) -> None:
     loop = ("engine=loop", "model=linear", *TINY)
-    assert fedclust("run", *loop, "seeds=3", "hydra.run.dir=together").status == 0
-    assert fedclust("run", *loop, "seeds=[1]", "hydra.run.dir=alone").status == 0
+    fedclust.done("run", *loop, "seeds=3", "hydra.run.dir=together")
+    fedclust.done("run", *loop, "seeds=[1]", "hydra.run.dir=alone")
     rows = [pd.read_csv(tmp_path / f / "rounds.csv", dtype=str) for f in ("together", "alone")]
     together, alone = (
         r[(r["seed"] == "1") & (r["metric"] != "seconds")].reset_index(drop=True) for r in rows
@@ -120,44 +107,26 @@ def test_seeds_alone_or_in_company_are_the_same(
 
 
 @pytest.mark.full
-def test_k_need_not_be_known(fedclust: Callable[..., Any], tmp_path: Path) -> None:
-    done = fedclust("run", *TINY, "solver.epochs=5", "num_clusters=auto", "hydra.run.dir=here")
-    assert done.status == 0, done.err
-    rounds = pd.read_csv(tmp_path / "here" / "rounds.csv")
-    found = rounds[rounds["metric"] == "num_clusters_found"]["value"].tolist()
-    assert found == [4.0]
+def test_k_need_not_be_known(fedclust: Cli, tmp_path: Path) -> None:
+    fedclust.done("run", *TINY, "solver.epochs=5", "num_clusters=auto", "hydra.run.dir=here")
+    assert rounds_of(tmp_path, "num_clusters_found").tolist() == [4.0]
 
 
-def test_the_config_can_be_shown(fedclust: Callable[..., Any], tmp_path: Path) -> None:
-    shown = fedclust("run", "--cfg", "job", "algorithm=ifca")
-    assert shown.status == 0
+def test_the_config_can_be_shown(fedclust: Cli, tmp_path: Path) -> None:
+    shown = fedclust.done("run", "--cfg", "job", "algorithm=ifca")
     assert "IFCA" in yaml.safe_load(shown.out)["algorithm"]["_target_"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_config_of_a_users_own_experiment_can_be_shown_at_every_scale(
-    fedclust: Callable[..., Any], tmp_path: Path
+    fedclust: Cli, tmp_path: Path
 ) -> None:
-    file = tmp_path / "mine" / "experiment" / "small.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text("# @package _global_\nrounds: 5\nscales:\n  laptop: {rounds: 2}\n")
+    text = "# @package _global_\nrounds: 5\nscales:\n  laptop: {rounds: 2}\n"
+    put(tmp_path / "mine/experiment/small.yaml", text)
     for scale, rounds in (("paper", 5), ("laptop", 2)):
         asked = ("experiment=small", f"scale={scale}", "--cfg", "job")
-        shown = fedclust("run", "--config-dir", "mine", *asked)
-        assert shown.status == 0, shown.err
+        shown = fedclust.done("run", "--config-dir", "mine", *asked)
         assert yaml.safe_load(shown.out)["rounds"] == rounds
-
-
-@pytest.mark.parametrize("group", ["algorithm", "dataset", "partition", "model", "experiment"])
-def test_list_describes_every_choice(fedclust: Callable[..., Any], root: Path, group: str) -> None:
-    done = fedclust("list", group)
-    names = [
-        str(f.relative_to(root / "conf" / group).with_suffix(""))
-        for f in (root / "conf" / group).rglob("*.yaml")
-    ]
-    for name in names:
-        line = next(line for line in done.out.splitlines() if line.split()[:1] == [name])
-        assert len(line.split()) >= 3, f"{group}/{name} has no description"
 
 
 USER_ALGORITHM = '''
@@ -174,17 +143,13 @@ class Lazy(FedAvg):
 '''
 
 
-def test_a_users_own_algorithm(fedclust: Callable[..., Any], tmp_path: Path) -> None:
-    mine = tmp_path / "mine" / "algorithm"
-    mine.mkdir(parents=True)
-    (tmp_path / "mine" / "lazy_averaging.py").write_text(USER_ALGORITHM)
-    (mine / "lazy.yaml").write_text("_target_: lazy_averaging.Lazy\nsolver: ${solver}\nevery: 2\n")
-    done = fedclust("run", "--config-dir", "mine", *TINY, "algorithm=lazy", "hydra.run.dir=here")
-    assert done.status == 0, done.err
-    rounds = pd.read_csv(tmp_path / "here" / "rounds.csv")
-    accuracy = rounds[rounds["metric"] == "accuracy"].sort_values("round")["value"].tolist()
-    assert accuracy[0] == accuracy[1]
-    assert accuracy[1] != accuracy[2]
+def test_a_users_own_algorithm(fedclust: Cli, tmp_path: Path) -> None:
+    put(tmp_path / "mine/lazy_averaging.py", USER_ALGORITHM)
+    node = "_target_: lazy_averaging.Lazy\nsolver: ${solver}\nevery: 2\n"
+    put(tmp_path / "mine/algorithm/lazy.yaml", node)
+    fedclust.done("run", "--config-dir", "mine", *TINY, "algorithm=lazy", "hydra.run.dir=here")
+    first, second, third, *_ = rounds_of(tmp_path, "accuracy")
+    assert first == second != third
 
 
 def test_folders_are_named_by_what_differs() -> None:
@@ -226,7 +191,7 @@ def test_a_long_name_of_an_earlier_version_is_kept_where_it_is_there(tmp_path: P
 
 @pytest.mark.full
 def test_names_of_files_need_not_be_utf8(
-    fedclust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fedclust: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of a data folder, and of the folder that results go to."""
     odd = tmp_path / os.fsdecode(b"f\xff")
@@ -240,35 +205,27 @@ def test_names_of_files_need_not_be_utf8(
     monkeypatch.chdir(odd)
     data = ("dataset=image_folder", "dataset.path=images", "partition=iid", "algorithm=fedavg")
     job = ("run", "progress=false", "partition.num_clients=2", "rounds=1", "model=linear", *data)
-    assert fedclust(*job, "hydra.run.dir=job").status == 0
+    fedclust.done(*job, "hydra.run.dir=job")
     assert len(pd.read_csv(odd / "job" / "rounds.csv")) > 0
     again = fedclust(*job, "hydra.run.dir=job")
     assert "is done already" in again.err
-    assert fedclust("report", "job").status == 0
+    fedclust.done("report", "job")
     assert (odd / "job" / "report" / "report.html").is_file()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_one_of_several_ranks_lists(
-    fedclust: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, rank: int
+    fedclust: Cli, monkeypatch: pytest.MonkeyPatch, rank: int
 ) -> None:
-    given = {
-        "WORLD_SIZE": 2,
-        "RANK": rank,
-        "LOCAL_RANK": rank,
-        "LOCAL_WORLD_SIZE": 2,
-        "MASTER_PORT": 1,
-    }
-    for name, value in given.items():
+    given = {"WORLD_SIZE": 2, "RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2}
+    for name, value in {**given, "MASTER_PORT": 1, "MASTER_ADDR": "localhost"}.items():
         monkeypatch.setenv(name, str(value))
-    monkeypatch.setenv("MASTER_ADDR", "localhost")
-    done = fedclust("list", "solver")
-    assert done.status == 0
+    done = fedclust.done("list", "solver")
     assert ("sgd" in done.out) is (rank == 0)
 
 
 def test_a_signal_while_a_round_is_saved_costs_no_further_round(
-    fedclust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fedclust: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = RunFolder.save
 
@@ -286,7 +243,7 @@ def test_a_signal_while_a_round_is_saved_costs_no_further_round(
 
 @pytest.mark.full
 def test_saving_takes_a_tenth_of_the_time_at_most(
-    fedclust: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    fedclust: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, saved = [0.0], []
     save, one_round = RunFolder.save, run._Seeds.round
@@ -303,8 +260,7 @@ def test_saving_takes_a_tenth_of_the_time_at_most(
     monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(RunFolder, "save", slowly)
     monkeypatch.setattr(run._Seeds, "round", timed)
-    done = fedclust("run", *TINY, "algorithm=fedavg", "rounds=12", "checkpoint_seconds=1")
-    assert done.status == 0, done.err
+    fedclust.done("run", *TINY, "algorithm=fedavg", "rounds=12", "checkpoint_seconds=1")
     assert saved == [0, 5, 10, 11]  # none for 50 seconds, and the end
 
 
@@ -318,7 +274,7 @@ def test_saving_takes_a_tenth_of_the_time_at_most(
 )
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_at_any_time_is_told(
-    fedclust: Callable[..., Any],
+    fedclust: Cli,
     monkeypatch: pytest.MonkeyPatch,
     command: str,
     goes_on: str,
@@ -339,7 +295,7 @@ def test_a_signal_at_any_time_is_told(
 
 @pytest.mark.parametrize(("command", "what"), [("run", "run"), ("tune", "search")])
 def test_a_round_saved_after_a_signal_says_what_goes_on(
-    fedclust: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, command: str, what: str
+    fedclust: Cli, monkeypatch: pytest.MonkeyPatch, command: str, what: str
 ) -> None:
     def ended(_: Sequence[str]) -> None:
         raise Interrupted(signal.SIGINT)
@@ -351,7 +307,7 @@ def test_a_round_saved_after_a_signal_says_what_goes_on(
 
 
 def test_cyclic_garbage_is_searched_as_usual_in_rounds(
-    fedclust: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    fedclust: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual, plain = gc.get_threshold(), run._Seeds.round
     seen: list[tuple[int, int, int]] = []
@@ -361,27 +317,19 @@ def test_cyclic_garbage_is_searched_as_usual_in_rounds(
         plain(*given)
 
     monkeypatch.setattr(run._Seeds, "round", noting)
-    assert fedclust("run", *TINY, "rounds=2").status == 0
+    fedclust.done("run", *TINY, "rounds=2")
     assert seen == [usual, usual]
     assert gc.get_threshold() == usual
 
 
 @pytest.mark.sklearn_extra
-def test_a_run_with_scikit_learn_extras_kmedoids(
-    fedclust: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_run_with_scikit_learn_extras_kmedoids(fedclust: Cli, tmp_path: Path) -> None:
     extra = "cluster_method=kmedoids_sklearn_extra"
-    done = fedclust("run", *TINY, "solver.epochs=5", extra, "hydra.run.dir=here")
-    assert done.status == 0, done.err
-    rounds = pd.read_csv(tmp_path / "here" / "rounds.csv")
-    assert rounds[(rounds["metric"] == "num_clusters") & (rounds["round"] == 5)][
-        "value"
-    ].tolist() == [4.0]
+    fedclust.done("run", *TINY, "solver.epochs=5", extra, "hydra.run.dir=here")
+    assert rounds_of(tmp_path, "num_clusters")[0, 5] == 4.0
 
 
-def test_without_a_progress_line_warnings_are_still_shown(
-    fedclust: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_without_a_progress_line_warnings_are_still_shown(fedclust: Cli, tmp_path: Path) -> None:
     rates = ("algorithm=local", "solver.lr=1e9", "seeds=2", "hydra.run.dir=here")
     done = fedclust("run", *TINY, *rates)
     assert done.status == 1
@@ -415,18 +363,17 @@ class Broken(FedAvg):
 def mine(tmp_path: Path, root: Path) -> tuple[str, ...]:
     """Arguments for an algorithm of a user's that fails."""
     sys.modules.pop("broken_method", None)  # of another test's folder
-    (tmp_path / "mine" / "algorithm").mkdir(parents=True)
-    (tmp_path / "mine" / "broken_method.py").write_text(BROKEN)
+    put(tmp_path / "mine/broken_method.py", BROKEN)
     text = (root / "conf" / "algorithm" / "fedavg.yaml").read_text()
     lines = [line for line in text.splitlines() if not line.startswith("_target_")]
     for how in ("bug", "memory"):
         target = ["_target_: broken_method.Broken", f"how: {how}"]
-        (tmp_path / "mine" / "algorithm" / f"{how}.yaml").write_text("\n".join([*lines, *target]))
+        put(tmp_path / f"mine/algorithm/{how}.yaml", "\n".join([*lines, *target]))
     return ("run", "--config-dir", "mine", *TINY)
 
 
 def test_an_error_in_a_users_method_begins_with_its_line(
-    fedclust: Callable[..., Any], mine: tuple[str, ...], tmp_path: Path
+    fedclust: Cli, mine: tuple[str, ...], tmp_path: Path
 ) -> None:
     done = fedclust(*mine, "algorithm=bug")
     assert done.status == 1
@@ -439,7 +386,7 @@ def test_an_error_in_a_users_method_begins_with_its_line(
 
 @pytest.mark.full
 def test_a_failing_method_leaves_the_others_of_a_sweep_alone(
-    fedclust: Callable[..., Any], mine: tuple[str, ...], tmp_path: Path
+    fedclust: Cli, mine: tuple[str, ...], tmp_path: Path
 ) -> None:
     done = fedclust(*mine, "-m", "algorithm=bug,memory,local")
     assert done.status == 2
@@ -450,25 +397,18 @@ def test_a_failing_method_leaves_the_others_of_a_sweep_alone(
 
 
 def test_the_oracle_has_a_model_for_a_concept_that_comes_later(
-    fedclust: Callable[..., Any], tmp_path: Path
+    fedclust: Cli, tmp_path: Path
 ) -> None:
     drift = ("partition=label_map", "scenario=drift", "scenario.table=[[0,0,0],[0,1,2]]")
     sizes = ("partition.base.num_clients=3", "scenario.every=1", "model=linear", "rounds=2")
-    done = fedclust("run", "algorithm=oracle", *drift, *sizes, "seeds=1", "threads=1", "name=o")
-    assert done.status == 0, done.err
-    rounds = pd.read_csv(next(tmp_path.rglob("rounds.csv")))
-    purity = rounds[rounds["metric"] == "purity"].set_index("round")["value"]
-    assert purity.to_dict() == {0: 1.0, 1: 1.0}
+    fedclust.done("run", "algorithm=oracle", *drift, *sizes, "seeds=1", "threads=1", "name=o")
+    assert rounds_of(tmp_path, "purity").tolist() == [1.0, 1.0]
 
 
-def test_options_of_a_wrapper_are_not_asked_of_what_it_wraps(
-    fedclust: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_options_of_a_wrapper_are_not_asked_of_what_it_wraps(fedclust: Cli, tmp_path: Path) -> None:
     wrapped = ("algorithm=finetune", "algorithm@algorithm.base=fedprox", "algorithm.epochs=2")
-    done = fedclust("run", *TINY, *wrapped, "rounds=1", "seeds=1")
-    assert done.status == 0, done.err
-    (file,) = tmp_path.rglob("config.yaml")
-    assert yaml.safe_load(file.read_text())["algorithm"]["epochs"] == 2
+    fedclust.done("run", *TINY, *wrapped, "rounds=1", "seeds=1")
+    assert config_of(tmp_path)["algorithm"]["epochs"] == 2
 
 
 @pytest.mark.full
@@ -485,77 +425,69 @@ def test_options_of_a_wrapper_are_not_asked_of_what_it_wraps(
     ids=["fedprox", "fedsoft", "inside a wrapper"],
 )
 def test_a_methods_default_yields_to_what_is_typed(
-    fedclust: Callable[..., Any], tmp_path: Path, typed: list[str], where: list[str]
+    fedclust: Cli, tmp_path: Path, typed: list[str], where: list[str]
 ) -> None:
-    done = fedclust("run", *TINY, *typed, "solver.proximal=0.3", "rounds=1", "seeds=1")
-    assert done.status == 0, done.err
-    (file,) = tmp_path.rglob("config.yaml")
-    node = yaml.safe_load(file.read_text())
+    fedclust.done("run", *TINY, *typed, "solver.proximal=0.3", "rounds=1", "seeds=1")
+    node = config_of(tmp_path)
     for key in where:
         node = node[key]
     assert node["proximal"] == 0.3
 
 
-def test_a_part_that_is_put_elsewhere_is_read_there(
-    fedclust: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_part_that_is_put_elsewhere_is_read_there(fedclust: Cli, tmp_path: Path) -> None:
     part = "cluster_metric@algorithm.cold_start.metric=madc"
-    done = fedclust("run", *TINY, "algorithm=flexcfl", part, "rounds=1", "seeds=1")
-    assert done.status == 0, done.err
-    (file,) = tmp_path.rglob("config.yaml")
-    metric = yaml.safe_load(file.read_text())["algorithm"]["cold_start"]["metric"]
+    fedclust.done("run", *TINY, "algorithm=flexcfl", part, "rounds=1", "seeds=1")
+    metric = config_of(tmp_path)["algorithm"]["cold_start"]["metric"]
     assert metric["_target_"].endswith("MADC")
 
 
-def test_what_is_typed_without_effect_is_told(fedclust: Callable[..., Any]) -> None:
-    done = fedclust(
+def test_what_is_typed_without_effect_is_told(fedclust: Cli) -> None:
+    done = fedclust.done(
         *("run", *TINY, "algorithm=fesem", "algorithm.cold_start.scale=5", "rounds=1", "seeds=1")
     )
-    assert done.status == 0, done.err
     assert "algorithm.cold_start.scale=5 has no effect: it is read with" in " ".join(
         (done.out + done.err).split()
     )
 
 
 def test_keys_that_the_method_or_the_scenario_leaves_unused_are_told(
-    fedclust: Callable[..., Any],
+    fedclust: Cli,
 ) -> None:
     typed = ("algorithm=local", "participation=0.5", "common.release_every=2")
-    done = fedclust("run", *TINY, *typed, "rounds=1", "seeds=1")
-    assert done.status == 0, done.err
+    done = fedclust.done("run", *TINY, *typed, "rounds=1", "seeds=1")
     told = " ".join((done.out + done.err).split())
     assert "participation=0.5 has no effect: participants=all trains every" in told
     assert "common.release_every has no effect: it is read by scenario=incremental" in told
 
 
 @pytest.mark.full
-def test_an_experiment_of_ones_own_has_scales_too(
-    fedclust: Callable[..., Any], tmp_path: Path
-) -> None:
-    file = tmp_path / "own" / "experiment" / "mine.yaml"
-    file.parent.mkdir(parents=True)
+def test_an_experiment_of_ones_own_has_scales_too(fedclust: Cli, tmp_path: Path) -> None:
     sweep = "hydra: {mode: MULTIRUN, sweeper: {params: {algorithm: fedavg}}}"
     scales = "scales:\n  laptop: # one round\n    costs: {hours: 1, gigabytes: 1}\n    rounds: 1"
-    file.write_text(f"# @package _global_\n# x\nname: mine${{scale.folder}}\n{sweep}\n{scales}\n")
+    text = f"# @package _global_\n# x\nname: mine${{scale.folder}}\n{sweep}\n{scales}\n"
+    put(tmp_path / "own/experiment/mine.yaml", text)
     own = f"--config-dir={tmp_path / 'own'}"
     tiny = [one for one in TINY if not one.startswith("rounds")]
-    done = fedclust("run", own, "experiment=mine", "scale=laptop", *tiny, "seeds=1")
-    assert done.status == 0, done.err
-    (job,) = (tmp_path / "outputs" / "mine-laptop").glob("*/config.yaml")
-    assert yaml.safe_load(job.read_text())["rounds"] == 1
-    assert "scales" not in yaml.safe_load(job.read_text())
-    again = fedclust("run", own, "experiment=mine", "scale=smoke", *tiny)
-    assert again.status == 2
-    assert "mine has the scales paper, laptop" in again.err
+    fedclust.done("run", own, "experiment=mine", "scale=laptop", *tiny, "seeds=1")
+    config = config_of(tmp_path / "outputs" / "mine-laptop")
+    assert config["rounds"] == 1
+    assert "scales" not in config
+    fedclust.refused(
+        "run",
+        own,
+        "experiment=mine",
+        "scale=smoke",
+        *tiny,
+        says="mine has the scales paper, laptop",
+    )
 
 
 @pytest.mark.full
 def test_a_sweep_over_methods_with_an_option_of_theirs_runs_all(
-    fedclust: Callable[..., Any], tmp_path: Path
+    fedclust: Cli, tmp_path: Path
 ) -> None:
     typed = ("algorithm=ifca,cfl_mgd", "algorithm.restart_fraction=0.1", "report=null")
-    done = fedclust("run", "-m", *TINY, "rounds=1", *typed)
-    assert done.status == 0, done.err
+    fedclust.done("run", "-m", *TINY, "rounds=1", *typed)
     made = {file.parent.name.partition(",")[0] for file in tmp_path.rglob("rounds.csv")}
     assert made == {"ifca", "cfl_mgd"}
     (kept,) = tmp_path.rglob("multirun.yaml")

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from cli.conftest import Cli
 
 from fedclust.config import data
 from fedclust.runtime.shared_data import _DECIDES, SharedData
@@ -36,10 +36,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.mark.full
 def test_jobs_of_a_sweep_that_differ_in_methods_share_their_data(
-    fedclust: Callable[..., Any], tmp_path: Path, loaded: list[Any]
+    fedclust: Cli, tmp_path: Path, loaded: list[Any]
 ) -> None:
-    done = fedclust("run", "-m", f"{CLIENTS}=8,12", "algorithm=fedavg,ifca", "name=both", *SMALL)
-    assert done.status == 0
+    fedclust.done("run", "-m", f"{CLIENTS}=8,12", "algorithm=fedavg,ifca", "name=both", *SMALL)
     assert len(loaded) == 2  # of 8 clients, and of 12
     done = fedclust("run", f"{CLIENTS}=12", "algorithm=ifca", "name=alone", *SMALL)
     assert (done.status, len(loaded)) == (0, 3)
@@ -53,9 +52,7 @@ def test_jobs_of_a_sweep_that_differ_in_methods_share_their_data(
 
 
 @pytest.mark.full
-def test_searches_for_several_methods_share_their_data(
-    fedclust: Callable[..., Any], loaded: list[Any]
-) -> None:
+def test_searches_for_several_methods_share_their_data(fedclust: Cli, loaded: list[Any]) -> None:
     done = fedclust("tune", "algorithm=fedavg,fedprox", f"{CLIENTS}=8", "trials=1", *SMALL[:2])
     assert (done.status, len(loaded)) == (0, 1)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cli.conftest import Cli, npz, put
 
 import fedclust as package
 
@@ -36,24 +36,20 @@ def results(folder: Path) -> dict[Path, bytes]:
 
 @pytest.mark.full
 def test_a_finished_job_of_other_code_says_so_and_keeps_its_numbers(
-    fedclust: Callable[..., object], tmp_path: Path
+    fedclust: Cli, tmp_path: Path
 ) -> None:
-    (tmp_path / "mine" / "algorithm").mkdir(parents=True)
-    (tmp_path / "mine" / "algorithm" / "user.yaml").write_text(
-        "defaults: [fedavg, _self_]\n_target_: method.Mine\n"
-    )
-    (tmp_path / "mine" / "method.py").write_text(METHOD)
-    helper = tmp_path / "mine" / "helper.py"
-    helper.write_text("NAME = 1")
+    yaml = "defaults: [fedavg, _self_]\n_target_: method.Mine\n"
+    put(tmp_path / "mine/algorithm/user.yaml", yaml)
+    put(tmp_path / "mine/method.py", METHOD)
+    helper = put(tmp_path / "mine/helper.py", "NAME = 1")
     job = ["run", "--config-dir", "mine", "algorithm=user", *SMALL, "hydra.run.dir=job"]
-    assert fedclust(*job).err.startswith("job is done: ")  # type: ignore[attr-defined]
+    assert fedclust(*job).err.startswith("job is done: ")
     (tmp_path / "mine" / "unrelated.py").write_text("")
-    assert is_done_already(fedclust(*job).err)  # type: ignore[attr-defined]
+    assert is_done_already(fedclust(*job).err)
     before = results(tmp_path / "job")
     helper.write_text("NAME = 2")
-    again = fedclust(*job)
-    assert again.status == 0  # type: ignore[attr-defined]
-    warning, done = again.err.splitlines()  # type: ignore[attr-defined]
+    again = fedclust.done(*job)
+    warning, done = again.err.splitlines()
     assert is_done_already(f"{done}\n")
     assert "helper.py changed since job was computed: its numbers are those of the old" in warning
     assert "delete the folder, or choose another name=" in warning
@@ -61,20 +57,15 @@ def test_a_finished_job_of_other_code_says_so_and_keeps_its_numbers(
         package.run(*job[3:], config_dir="mine")
     assert told[0].filename == __file__
     shutil.rmtree(tmp_path / "job" / "checkpoints")
-    assert "helper.py changed" in fedclust(*job).err  # type: ignore[attr-defined]
+    assert "helper.py changed" in fedclust(*job).err
     assert {p: before[p] for p in results(tmp_path / "job")} == results(tmp_path / "job")
 
 
 def save(file: Path, pixel: int, *, packed: bool = False) -> None:
-    rng = np.random.default_rng(0)
-    arrays = {
-        "x_train": rng.integers(0, 256, (80, 8, 8), dtype=np.uint8),
-        "y_train": np.arange(80) % 4,
-        "x_test": rng.integers(0, 256, (40, 8, 8), dtype=np.uint8),
-        "y_test": np.arange(40) % 4,
-    }
+    with np.load(npz(file)) as read:
+        arrays = dict(read)
     arrays["x_train"][5, 3, 3] = pixel
-    (np.savez_compressed if packed else np.savez)(file, **arrays)  # type: ignore[arg-type]
+    (np.savez_compressed if packed else np.savez)(file, **arrays)
     os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
 
 
@@ -82,43 +73,39 @@ DATA = ["dataset=npz", "dataset.path=mine.npz", "partition=iid", "partition.exam
 
 
 def test_a_finished_job_of_other_data_is_refused(
-    fedclust: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fedclust: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "mine.npz"
     save(file, 1)
     job = ["run", *SMALL, *DATA, "algorithm=fedavg", "hydra.run.dir=job"]
-    assert fedclust(*job).status == 0  # type: ignore[attr-defined]
+    fedclust.done(*job)
     save(file, 1, packed=True)  # the same arrays in another file
-    assert is_done_already(fedclust(*job).err)  # type: ignore[attr-defined]
+    assert is_done_already(fedclust(*job).err)
     with monkeypatch.context() as patch:  # which are not read the next time
         patch.setattr("fedclust.config.data.load_dataset", None)
-        assert is_done_already(fedclust(*job).err)  # type: ignore[attr-defined]
+        assert is_done_already(fedclust(*job).err)
     before = results(tmp_path / "job")
     save(file, 2)
     done = fedclust(*job)
-    assert done.status == 2  # type: ignore[attr-defined]
-    assert done.err == (  # type: ignore[attr-defined]
+    assert done.status == 2
+    assert done.err == (
         "fedclust: job was computed with other data (the examples changed); bring them back, "
         "delete the folder, or choose another name=…\n"
     )
     assert results(tmp_path / "job") == before
     file.unlink()  # kept elsewhere, or deleted for space
-    assert is_done_already(fedclust(*job).err)  # type: ignore[attr-defined]
+    assert is_done_already(fedclust(*job).err)
 
 
 @pytest.mark.slow
-def test_a_report_of_other_data_does_not_call_them_the_same(
-    fedclust: Callable[..., object], tmp_path: Path
-) -> None:
+def test_a_report_of_other_data_does_not_call_them_the_same(fedclust: Cli, tmp_path: Path) -> None:
     save(tmp_path / "mine.npz", 1)
     sweep = ["run", "-m", *SMALL, *DATA, "name=two", "seeds=2"]
-    assert fedclust(*sweep, "algorithm=fedavg").status == 0  # type: ignore[attr-defined]
+    fedclust.done(*sweep, "algorithm=fedavg")
     table = tmp_path / "outputs" / "two" / "report" / "table.md"
     assert "different data" not in table.read_text()
     save(tmp_path / "mine.npz", 2)
-    done = fedclust(*sweep, "algorithm=fedavg,ifca")
-    assert done.status == 2  # type: ignore[attr-defined]
-    assert "was computed with other data" in done.err  # type: ignore[attr-defined]
+    fedclust.refused(*sweep, "algorithm=fedavg,ifca", says="was computed with other data")
     assert "the jobs met different data (the examples): fedavg \\| ifca;" in table.read_text()
     notes = table.with_name("comparison.md").read_text()
     assert "Not all arms used the same data in a given seed" in notes

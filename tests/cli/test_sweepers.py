@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import yaml
+from cli.conftest import Cli, config_of, put, rounds_of
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 from omegaconf import OmegaConf
@@ -70,7 +69,7 @@ def test_a_job_that_cannot_run_returns_nothing(returned: list[Any]) -> None:
 
 @pytest.mark.parametrize("metric", ["acuracy", "last/accuracy"])
 def test_an_unknown_objective_is_refused_before_anything_runs(
-    fedclust: Callable[..., Any], tmp_path: Path, metric: str
+    fedclust: Cli, tmp_path: Path, metric: str
 ) -> None:
     done = fedclust("run", *TINY, f"objective={metric}")
     assert done.status == 2
@@ -79,10 +78,14 @@ def test_an_unknown_objective_is_refused_before_anything_runs(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_objective_that_a_job_has_not_recorded_is_told(fedclust: Callable[..., Any]) -> None:
-    done = fedclust("run", *TINY, "algorithm=fedavg", "objective=moved")
-    assert done.status == 2
-    assert "objective=moved is not allowed: this job has recorded accuracy, " in done.err
+def test_an_objective_that_a_job_has_not_recorded_is_told(fedclust: Cli) -> None:
+    fedclust.refused(
+        "run",
+        *TINY,
+        "algorithm=fedavg",
+        "objective=moved",
+        says="objective=moved is not allowed: this job has recorded accuracy, ",
+    )
 
 
 def composed(**sweeper: Any) -> Any:
@@ -119,15 +122,12 @@ def test_the_number_of_jobs_is_what_the_sweeper_says() -> None:
     assert looking(_target_="x.Other").num_jobs is None
 
 
-def test_tags_are_told_and_are_no_factor(fedclust: Callable[..., Any], tmp_path: Path) -> None:
-    done = fedclust("run", *TINY, "algorithm=local", "+tags.note=first", "+tags.student=7")
-    assert done.status == 0, done.err
+def test_tags_are_told_and_are_no_factor(fedclust: Cli, tmp_path: Path) -> None:
+    fedclust.done("run", *TINY, "algorithm=local", "+tags.note=first", "+tags.student=7")
     (folder,) = (tmp_path / "outputs" / "default").iterdir()
     assert folder.name == "local,partition.num_clients=8,rounds=2,solver.epochs=1"
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    assert config["tags"] == {"note": "first", "student": 7}
-    again = fedclust("run", *TINY, "algorithm=local", "+tags.note=second")
-    assert again.status == 0, again.err
+    assert config_of(folder)["tags"] == {"note": "first", "student": 7}
+    again = fedclust.done("run", *TINY, "algorithm=local", "+tags.note=second")
     assert "is done already" in again.err
     made = {row["what"]: row["value"] for row in package.load(folder).table("made").records}
     assert (made["tag note"], made["tag student"]) == ("second", "7")
@@ -159,27 +159,13 @@ class Notes(NoTracker):
 
 
 @pytest.mark.full
-def test_a_tracker_is_begun_fed_and_given_the_results(
-    fedclust: Callable[..., Any], tmp_path: Path
-) -> None:
-    (tmp_path / "mine" / "tracker").mkdir(parents=True)
-    (tmp_path / "mine" / "my_notes.py").write_text(TRACKER)
-    (tmp_path / "mine" / "tracker" / "notes.yaml").write_text(
-        "_target_: my_notes.Notes\nfails: false\n"
-    )
-    arguments = (
-        "run",
-        "--config-dir",
-        "mine",
-        *TINY,
-        "algorithm=local",
-        "seeds=2",
-        "tracker=notes",
-    )
-    done = fedclust(*arguments, "hydra.run.dir=one")
-    assert done.status == 0, done.err
-    rounds = pd.read_csv(tmp_path / "one" / "rounds.csv")
-    last = rounds[(rounds["metric"] == "accuracy") & (rounds["round"] == 1)]["value"].mean()
+def test_a_tracker_is_begun_fed_and_given_the_results(fedclust: Cli, tmp_path: Path) -> None:
+    put(tmp_path / "mine/my_notes.py", TRACKER)
+    put(tmp_path / "mine/tracker/notes.yaml", "_target_: my_notes.Notes\nfails: false\n")
+    given = ("algorithm=local", "seeds=2", "tracker=notes")
+    arguments = ("run", "--config-dir", "mine", *TINY, *given)
+    fedclust.done(*arguments, "hydra.run.dir=one")
+    last = rounds_of(tmp_path / "one", "accuracy")[:, 1].mean()
     assert (tmp_path / "notes.txt").read_text().splitlines() == [
         "begin one 0 2",
         "log 0 [0, 1]",
@@ -187,18 +173,16 @@ def test_a_tracker_is_begun_fed_and_given_the_results(
         f"end {float(last)!r} True",
         "closed",
     ]
-    failing = fedclust(*arguments, "tracker.fails=true", "hydra.run.dir=two")
-    assert failing.status == 0
+    failing = fedclust.done(*arguments, "tracker.fails=true", "hydra.run.dir=two")
     assert "the tracker did not take the results: RuntimeError: no network" in failing.err
     assert (tmp_path / "notes.txt").read_text().splitlines()[-1] == "closed"
 
 
 @pytest.mark.full
 def test_a_glob_of_choices_is_a_sweep_over_them(
-    returned: list[Any], fedclust: Callable[..., Any], tmp_path: Path
+    returned: list[Any], fedclust: Cli, tmp_path: Path
 ) -> None:
-    done = fedclust("run", "-m", *TINY, "rounds=1", "seeds=1", "algorithm=glob(fedp*)")
-    assert done.status == 0, done.err
+    fedclust.done("run", "-m", *TINY, "rounds=1", "seeds=1", "algorithm=glob(fedp*)")
     assert len(returned) == 2
     files = tmp_path.rglob("config.yaml")
     found = {yaml.safe_load(file.read_text())["choices"]["algorithm"] for file in files}
@@ -214,9 +198,6 @@ def test_a_glob_of_choices_is_a_sweep_over_them(
     ],
 )
 def test_a_glob_or_sweeper_that_is_not_there_is_one_line(
-    fedclust: Callable[..., Any], typed: str, said: str
+    fedclust: Cli, typed: str, said: str
 ) -> None:
-    done = fedclust("run", "-m", *TINY, typed)
-    assert done.status == 2
-    assert said in done.err
-    assert done.err.count("\n") == 1
+    fedclust.refused("run", "-m", *TINY, typed, says=said)

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
 import psutil
 import pytest
 from started import Started
+from test_resume import wait_for_round
 
 RUN = ["fedclust", "run", "progress=false", "threads=1", "model=linear", "partition.num_clients=8"]
 JOB = [
@@ -59,19 +59,6 @@ def lines(folder: Path) -> list[str]:
         for line in (folder / "err.txt").read_text().splitlines()
         if line.startswith("fedclust: ")
     ]
-
-
-def wait_for_round(job: Path, process: subprocess.Popen[str], at_least: int) -> None:
-    deadline = time.monotonic() + 200
-    while time.monotonic() < deadline:
-        assert process.poll() is None
-        try:
-            if json.loads((job / "checkpoints" / "latest.json").read_text())["round"] >= at_least:
-                return
-        except (OSError, ValueError):
-            pass
-        time.sleep(0.01)
-    raise AssertionError("the run made no progress")
 
 
 def rank_of(process: subprocess.Popen[str], rank: int) -> psutil.Process:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from signal import SIGINT
-from typing import Any
 
 import pandas as pd
 import pytest
+from cli.conftest import Cli, put
 from rich.console import Console
 
 from fedclust.tuning.trial_progress import BatchProgress
@@ -49,10 +48,9 @@ class Picky(FedAvg):
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     """A folder with a method that raises."""
-    (tmp_path / "own" / "algorithm").mkdir(parents=True)
-    (tmp_path / "own" / "picky.py").write_text(METHOD)
+    put(tmp_path / "own/picky.py", METHOD)
     node = "_target_: picky.Picky\nsolver: ${solver}\nlevel: 1\n"
-    (tmp_path / "own" / "algorithm" / "picky.yaml").write_text(node)
+    put(tmp_path / "own/algorithm/picky.yaml", node)
     return tmp_path / "own"
 
 
@@ -63,11 +61,10 @@ def trials_of(where: Path) -> pd.DataFrame:
 
 @pytest.mark.full
 def test_a_mistake_in_a_method_of_one_s_own_ends_its_trial_alone(
-    fedclust: Callable[..., Any], tmp_path: Path, own: Path
+    fedclust: Cli, tmp_path: Path, own: Path
 ) -> None:
     given = ("--config-dir", "own", "algorithm=picky", "algorithm.level=1,2,3", "solver.lr=0.1")
-    done = fedclust("tune", *given, *TINY, "trials=3")
-    assert done.status == 0, done.err
+    done = fedclust.done("tune", *given, *TINY, "trials=3")
     trials = trials_of(tmp_path)
     assert trials["state"].tolist() == ["complete", "failed", "failed"]
     assert trials["rounds"].tolist() == [2, 1, 1]
@@ -81,11 +78,10 @@ def test_a_mistake_in_a_method_of_one_s_own_ends_its_trial_alone(
 
 @pytest.mark.full
 def test_what_the_engine_cannot_compute_ends_its_trial_alone(
-    fedclust: Callable[..., Any], tmp_path: Path, own: Path
+    fedclust: Cli, tmp_path: Path, own: Path
 ) -> None:
     given = ("--config-dir", "own", "algorithm=picky", "algorithm.level=1,-3", "solver.lr=0.1")
-    done = fedclust("tune", *given, *TINY, "trials=2")
-    assert done.status == 0, done.err
+    done = fedclust.done("tune", *given, *TINY, "trials=2")
     trials = trials_of(tmp_path)
     assert trials["state"].tolist() == ["complete", "failed"]
     assert trials["rounds"].tolist() == [2, 0]
@@ -97,7 +93,7 @@ def test_what_the_engine_cannot_compute_ends_its_trial_alone(
 
 @pytest.mark.full
 def test_where_every_trial_fails_it_is_one_line_and_the_status_of_a_failed_run(
-    fedclust: Callable[..., Any], tmp_path: Path, own: Path
+    fedclust: Cli, tmp_path: Path, own: Path
 ) -> None:
     given = ("--config-dir", "own", "algorithm=picky", "algorithm.level=2", "solver.lr=0.1,0.2")
     done = fedclust("tune", *given, *TINY, "trials=2")
@@ -110,12 +106,9 @@ def test_where_every_trial_fails_it_is_one_line_and_the_status_of_a_failed_run(
 
 
 @pytest.mark.full
-def test_a_search_of_few_settings_ends_when_all_have_run(
-    fedclust: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_search_of_few_settings_ends_when_all_have_run(fedclust: Cli, tmp_path: Path) -> None:
     few = ("tune", "algorithm=fedavg", *TINY, "trials=6", "solver.lr=0.1,0.2")
-    done = fedclust(*few)
-    assert done.status == 0, done.err
+    done = fedclust.done(*few)
     trials = trials_of(tmp_path)
     assert trials["solver.lr"].tolist() == [0.1, 0.2]
     assert "fedavg, all 2 settings have been tried, 2.0 of 6 spent" in done.err
@@ -136,15 +129,14 @@ def test_a_search_of_few_settings_ends_when_all_have_run(
 
 @pytest.mark.full
 def test_what_is_typed_is_searched_and_the_default_is_tried_first(
-    fedclust: Callable[..., Any], tmp_path: Path
+    fedclust: Cli, tmp_path: Path
 ) -> None:
     few = ("tune", "algorithm=fedavg", *TINY, "trials=3", "solver.lr=interval(0.5,0.6)")
-    assert fedclust(*few).status == 0
+    fedclust.done(*few)
     rates = trials_of(tmp_path)["solver.lr"].tolist()
     assert rates[0] == 0.1
     assert all(0.5 <= rate <= 0.6 for rate in rates[1:])
-    again = fedclust(*few)
-    assert again.status == 0, again.err
+    fedclust.done(*few)
     assert trials_of(tmp_path)["solver.lr"].tolist() == rates
 
 
@@ -166,23 +158,20 @@ def test_what_is_typed_is_searched_and_the_default_is_tried_first(
         ("tuning_seeds=[]", "tuning_seeds=[] is not allowed: a list of different whole numbers"),
         ("tuning_seeds=3", "tuning_seeds=3 is not allowed: a list of different whole numbers"),
         ("trials=2.5", "trials=2.5 is not allowed: a whole number in [1, 10000]"),
+        ("trials=0", "trials=0 is not allowed: a whole number in [1, 10000]"),
     ],
 )
 def test_what_cannot_be_searched_is_one_line_before_anything_runs(
-    fedclust: Callable[..., Any], tmp_path: Path, given: str, said: str
+    fedclust: Cli, tmp_path: Path, given: str, said: str
 ) -> None:
-    done = fedclust("tune", "algorithm=fedavg", *TINY, *given.split())
-    assert (done.status, done.err.count("\n")) == (2, 1), done.err
-    assert said in done.err
+    fedclust.refused("tune", "algorithm=fedavg", *TINY, *given.split(), says=said)
     assert not (tmp_path / "outputs").exists()
 
 
 @pytest.mark.full
-def test_a_key_that_is_typed_twice_has_the_last_value(
-    fedclust: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_key_that_is_typed_twice_has_the_last_value(fedclust: Cli, tmp_path: Path) -> None:
     twice = ("solver.lr=0.1,0.2", "solver.lr=0.3", "solver.momentum=0.0,0.5")
-    assert fedclust("tune", "algorithm=fedavg", *TINY, "trials=1", *twice).status == 0
+    fedclust.done("tune", "algorithm=fedavg", *TINY, "trials=1", *twice)
     assert "solver.lr" not in trials_of(tmp_path)
 
 

@@ -105,7 +105,9 @@ def test_a_report_of_other_data_does_not_call_them_the_same(fedclust: Cli, tmp_p
     table = tmp_path / "outputs" / "two" / "report" / "table.md"
     assert "different data" not in table.read_text()
     save(tmp_path / "mine.npz", 2)
-    fedclust.refused(*sweep, "algorithm=fedavg,ifca", says="was computed with other data")
+    done = fedclust(*sweep, "algorithm=fedavg,ifca")
+    assert done.status == 2
+    assert "was computed with other data" in done.err
     assert "the jobs met different data (the examples): fedavg \\| ifca;" in table.read_text()
     notes = table.with_name("comparison.md").read_text()
     assert "Not all arms used the same data in a given seed" in notes

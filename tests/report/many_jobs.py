@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from conftest import write_job
+from made_up import job
 from omegaconf import OmegaConf
 
 METHODS = ("lcfl", "ifca", "fedavg", "local")
@@ -25,12 +25,11 @@ def many_jobs(folder: Path, number: int, *, settings: bool = False) -> Path:
     """
     key = "dataset.alpha" if settings else "algorithm.lr"
     first = {
-        name: write_job(folder / f"algorithm={name}", name, rounds=6, clients=12)
-        for name in METHODS
+        name: job(folder / f"algorithm={name}", name, rounds=6, clients=12) for name in METHODS
     }
     configs = {name: OmegaConf.load(one / "config.yaml") for name, one in first.items()}
-    for job in range(number):
-        name, value = METHODS[job % len(METHODS)], 0.001 * (1 + job // len(METHODS))
+    for i in range(number):
+        name, value = METHODS[i % len(METHODS)], 0.001 * (1 + i // len(METHODS))
         target = folder / f"algorithm={name},{key}={value:g}"
         shutil.copytree(first[name], target)
         config = configs[name].copy()

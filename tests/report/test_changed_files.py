@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
+import made_up
 import pytest
 
 from fedclust.helpers.files import sealed_file, sealed_json
@@ -14,9 +14,9 @@ SEALED = ("config.yaml", "federation.json", "rounds.csv", "clients.parquet")
 
 
 @pytest.fixture
-def job(tmp_path: Path, write: Callable[..., Path]) -> Path:
+def job(tmp_path: Path) -> Path:
     """A finished job with the seals that a run leaves."""
-    folder = write(tmp_path / "demo" / "job", "lcfl", seeds=(0,), rounds=4)
+    folder = made_up.job(tmp_path / "demo" / "job", "lcfl", seeds=(0,), rounds=4)
     status = {"state": "done", "rounds_done": 4, "rounds": 4, "seeds": {"0": "ok"}}
     (folder / "status.json").write_text(sealed_json(status))
     (folder / "federation.json").write_text('{"parameters": 1, "seeds": {}}\n')
@@ -41,10 +41,12 @@ def change(file: Path, old: bytes, new: bytes) -> None:
     file.write_bytes(content.replace(old, new, 1))
 
 
-def test_another_sealed_file_in_the_place_of_the_seals_is_told(job: Path) -> None:
-    (job / "checkpoints" / "done.json").write_bytes((job / "status.json").read_bytes())
-    (said,) = warnings(job)
-    assert "checkpoints/done.json" in said
+@pytest.mark.parametrize("other", [b"{}", None])
+def test_seals_that_were_lost_are_told(job: Path, other: bytes | None) -> None:
+    """Also where another sealed file has taken their place."""
+    kept = (job / "status.json").read_bytes() if other is None else other
+    (job / "checkpoints" / "done.json").write_bytes(kept)
+    assert "checkpoints/done.json" in warnings(job)[0]
 
 
 def test_a_job_as_it_was_left_needs_no_word(job: Path) -> None:
@@ -68,17 +70,12 @@ def test_an_edited_file_is_named(job: Path, name: str, old: bytes, new: bytes) -
     ]
 
 
-def test_a_job_with_the_config_of_another_is_named(job: Path, write: Callable[..., Path]) -> None:
-    other = write(job.parent / "another", "fedavg", seeds=(0,), rounds=4)
+def test_a_job_with_the_config_of_another_is_named(job: Path) -> None:
+    other = made_up.job(job.parent / "another", "fedavg", seeds=(0,), rounds=4)
     (job / "config.yaml").write_bytes((other / "config.yaml").read_bytes())
     (other / "status.json").write_text(sealed_json({"state": "done", "rounds_done": 4}))
     (contents,) = all_contents(job.parent)
     assert any("is left out: config.yaml damaged or changed" in one for one in contents.banners)
-
-
-def test_seals_that_were_lost_are_told(job: Path) -> None:
-    (job / "checkpoints" / "done.json").write_text("{}")
-    assert "checkpoints/done.json" in warnings(job)[0]
 
 
 def test_the_seals_of_a_running_job_hold_for_the_rounds_so_far(job: Path) -> None:

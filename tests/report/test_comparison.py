@@ -2,75 +2,39 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
+from made_up import found, plain, printed, scored, texts
 
 from fedclust.helpers.errors import ConfigError
-from fedclust.papers.reports import all_contents, contents, spec_of
+from fedclust.papers.reports import contents, spec_of
 from fedclust.report import diagrams, figures
 from fedclust.report.against_best import Standing, rule, silence, standings
 from fedclust.report.comparison import _small, overall
 from fedclust.report.headline import score_column, standing
 from fedclust.report.statistics.paired import paired
-from fedclust.report.table import Table
-from fedclust.report.terminal import print_summary
 from fedclust.report.write import Contents
 
-Plain = Callable[..., Path]
 TEN = range(10)
-
-
-def found(report: Contents, name: str) -> Table:
-    (one,) = [table for table in report.tables if table.name == name]
-    return one
 
 
 def names(report: Contents) -> set[str]:
     return {table.name for table in report.tables}
 
 
-def texts(table: Table) -> list[list[str]]:
-    return [[cell.text for cell in row] for row in table.rows]
-
-
-@pytest.fixture
-def sweep(tmp_path: Path, plain: Plain) -> Callable[..., Contents]:
-    """Writes one job per method with these scores of the seeds, and returns the report."""
-
-    def write(methods: dict[str, Sequence[float]], case: str = "", **config: object) -> Contents:
-        for name, scores in methods.items():
-            choices = {"algorithm": name} | ({"case": f"x/{case}"} if case else {})
-            plain(
-                tmp_path / f"{name}{case}",
-                {"accuracy": [[0.1] * len(scores), list(scores)]},
-                choices=choices,
-                overrides=[f"case=x/{case}"] if case else [],
-                config={"report": config} if config else {},
-            )
-        return contents(tmp_path)
-
-    return write
-
-
 @pytest.mark.parametrize("cases", [("",), ("one", "two")])
 def test_a_metric_without_a_better_direction_ranks_nobody(
-    tmp_path: Path, plain: Plain, cases: Sequence[str]
+    tmp_path: Path, cases: Sequence[str]
 ) -> None:
     for name, norm in (("a", 1.0), ("b", 2.0)):
+        curves = {"mean_update_norm": [[norm] * 10]}
+        report = {"metric": "mean_update_norm"}
         for case in cases:
-            plain(
-                tmp_path / f"{name}{case}",
-                {"mean_update_norm": [[norm] * 10]},
-                choices={"algorithm": name} | ({"case": f"x/{case}"} if case else {}),
-                overrides=[f"case=x/{case}"] if case else [],
-                config={"report": {"metric": "mean_update_norm"}},
-            )
+            plain(tmp_path / f"{name}{case}", curves, name, case=case, report=report)
     report = contents(tmp_path)
     assert not {"comparison", "overall"} & names(report)
     table = found(report, "table")
@@ -79,14 +43,12 @@ def test_a_metric_without_a_better_direction_ranks_nobody(
     assert overall(report.spec, report.arms) is None
 
 
-def test_what_is_not_significantly_below_the_best_is_bold_with_it(
-    sweep: Callable[..., Contents], tmp_path: Path
-) -> None:
+def test_what_is_not_significantly_below_the_best_is_bold_with_it(tmp_path: Path) -> None:
     best = [0.90 + 0.001 * s for s in TEN]
     level = [v + (0.02 if s % 2 else -0.03) for s, v in enumerate(best)]  # now ahead, now behind
     below = [v - 0.02 for v in best]  # behind in every seed
     close = [v - 0.004 for v in best]  # behind in every seed, by less than half a point
-    report = sweep({"best": best, "level": level, "below": below, "close": close})
+    report = scored(tmp_path, {"best": best, "level": level, "below": below, "close": close})
     table = found(report, "table")
     bold = {row[0].text: row[1].strong for row in table.rows}
     assert bold == {"best": True, "level": True, "below": False, "close": True}
@@ -101,15 +63,11 @@ def test_what_is_not_significantly_below_the_best_is_bold_with_it(
     assert r"\textbf{90.05 $\pm$ 0.29}" in table.latex()
     spread = 100 * np.std(level)
     assert f"<strong>{100 * np.mean(level):.2f} ± {spread:.2f}</strong>" in table.html()
-    console = Console(file=io.StringIO(), width=140, force_terminal=True, color_system="standard")
-    print_summary(all_contents(tmp_path), console)
-    printed = console.file.getvalue()
-    assert "\x1b[1m90.45 ± 0.29\x1b[0m" in printed
-    assert "\x1b[1m88.45" not in printed
-    assert "Bold: the best mean, and all" in printed
-    plain = io.StringIO()
-    print_summary(all_contents(tmp_path), Console(file=plain, width=200))
-    rows = plain.getvalue().splitlines()
+    shown = printed(tmp_path, force_terminal=True, color_system="standard")
+    assert "\x1b[1m90.45 ± 0.29\x1b[0m" in shown
+    assert "\x1b[1m88.45" not in shown
+    assert "Bold: the best mean, and all" in shown
+    rows = printed(tmp_path, width=200).splitlines()
     marked = {row.split()[0] for row in rows if "±" in row and "* " in row}
     assert marked == {"best", "level", "close"}
     assert any(row.startswith("*: the best mean, and all") for row in rows)
@@ -123,8 +81,8 @@ def test_a_p_value_is_never_shown_as_a_smaller_one() -> None:
     assert "smallest p value that 4 seeds can give is 0.125, and" in silence([four])
 
 
-def test_five_seeds_say_that_they_are_too_few(sweep: Callable[..., Contents]) -> None:
-    report = sweep({"a": [0.9] * 5, "b": [0.5] * 5})
+def test_five_seeds_say_that_they_are_too_few(tmp_path: Path) -> None:
+    report = scored(tmp_path, {"a": [0.9] * 5, "b": [0.5] * 5})
     assert [row[1].strong for row in found(report, "table").rows] == [True, False]
     said = (
         "Whether the other is worse cannot be told: the smallest p value that 5 seeds can give is "
@@ -139,13 +97,13 @@ def test_five_seeds_say_that_they_are_too_few(sweep: Callable[..., Contents]) ->
     assert "this report has one." in table.notes[-1]
 
 
-def test_arms_without_common_seeds_are_not_compared(tmp_path: Path, plain: Plain) -> None:
-    plain(tmp_path / "a", {"accuracy": [[0.9, np.nan]]}, choices={"algorithm": "a"})
-    plain(tmp_path / "b", {"accuracy": [[np.nan, 0.5]]}, choices={"algorithm": "b"})
+def test_arms_without_common_seeds_are_not_compared(tmp_path: Path) -> None:
+    plain(tmp_path / "a", [[0.9, np.nan]])
+    plain(tmp_path / "b", [[np.nan, 0.5]])
     report = contents(tmp_path)
     assert "comparison" not in names(report)
     assert found(report, "table").notes[-1].endswith("they share no seed with it.")
-    plain(tmp_path / "alone" / "c", {"accuracy": [[0.9, 0.8]]}, choices={"algorithm": "c"})
+    plain(tmp_path / "alone" / "c", [[0.9, 0.8]])
     assert "comparison" not in names(contents(tmp_path / "alone"))
 
 
@@ -177,22 +135,20 @@ def test_equal_means_are_bold_together_and_a_lower_loss_is_better() -> None:
     assert standings({"a": {0: 1.0}, "b": {}}, "accuracy") == {}
 
 
-def federations(sweep: Callable[..., Contents], number: int, seeds: int) -> Contents:
+def federations(tmp_path: Path, number: int, seeds: int) -> Contents:
     shift = {"a": 0.05, "b": 0.03, "fedavg": 0.0, "c": -0.02}
-    report = None
     for f in range(number):
-        methods = {
+        seeds_of = {
             name: [0.5 + 0.1 * f + gain + 0.001 * s for s in range(seeds)]
             for name, gain in shift.items()
         }
-        report = sweep(methods, f"f{f}")
-    assert report is not None
+        report = scored(tmp_path, seeds_of, f"f{f}")
     return report
 
 
 @pytest.mark.full
-def test_over_six_federations_ranks_are_joined_by_bars(sweep: Callable[..., Contents]) -> None:
-    report = federations(sweep, 6, 3)
+def test_over_six_federations_ranks_are_joined_by_bars(tmp_path: Path) -> None:
+    report = federations(tmp_path, 6, 3)
     table = found(report, "overall")
     assert [row[:2] for row in texts(table)] == [
         ["a", "1.00"],
@@ -222,10 +178,8 @@ def test_over_six_federations_ranks_are_joined_by_bars(sweep: Callable[..., Cont
     assert set(y[x > 3.1]) == {0}
 
 
-def test_two_federations_have_ranks_and_say_what_is_missing(
-    sweep: Callable[..., Contents],
-) -> None:
-    report = federations(sweep, 2, 2)
+def test_two_federations_have_ranks_and_say_what_is_missing(tmp_path: Path) -> None:
+    report = federations(tmp_path, 2, 2)
     table = found(report, "overall")
     assert "95 % interval" not in table.columns
     assert "needs at least 3 federations; there are 2." in table.notes[0]
@@ -237,42 +191,29 @@ def test_two_federations_have_ranks_and_say_what_is_missing(
     assert rows["f0"] == ["best", "−2.00", "−7.00", "−5.00"]
 
 
-def test_a_method_that_is_missing_in_one_federation_is_named(
-    sweep: Callable[..., Contents],
-) -> None:
-    sweep({"a": [0.5], "b": [0.6], "d": [0.7]}, "f0")
-    report = sweep({"a": [0.5], "b": [0.6]}, "f1")
+def test_a_method_that_is_missing_in_one_federation_is_named(tmp_path: Path) -> None:
+    scored(tmp_path, {"a": [0.5], "b": [0.6], "d": [0.7]}, "f0")
+    report = scored(tmp_path, {"a": [0.5], "b": [0.6]}, "f1")
     table = found(report, "overall")
     assert texts(table) == [["a", "2.00", "50.00"], ["b", "1.00", "60.00"]]
     assert table.columns[2] == "IQM of test accuracy (%)"
     assert table.notes[-1] == "Not run in every federation and all of its seeds, and left out: d."
 
 
-def test_a_method_that_lost_a_seed_has_no_rank(tmp_path: Path, plain: Plain) -> None:
+def test_a_method_that_lost_a_seed_has_no_rank(tmp_path: Path) -> None:
     for f in (0, 1):
         for name in ("fedavg", "a", "lost"):
-            plain(
-                tmp_path / f"{f}{name}",
-                {"accuracy": [[0.5, 0.9 if name == "lost" else 0.6]]},
-                choices={"algorithm": name, "case": f"x/f{f}"},
-                overrides=[f"case=x/f{f}"],
-                status={"state": "done", "seeds": {"0": "bad", "1": "ok"}}
-                if name == "lost"
-                else {"state": "done"},
-            )
+            score, seeds = (0.9, {"0": "bad", "1": "ok"}) if name == "lost" else (0.6, {})
+            job = tmp_path / f"{f}{name}"
+            plain(job, [[0.5, score]], name, case=f"f{f}", status={"seeds": seeds})
     report = contents(tmp_path)
     one = overall(report.spec, report.arms)
     assert (sorted(one.names), one.left_out) == (["a", "fedavg"], ("lost",))
 
 
-def test_an_unfinished_run_is_not_compared(tmp_path: Path, plain: Plain) -> None:
+def test_an_unfinished_run_is_not_compared(tmp_path: Path) -> None:
     for name, state in (("a", "done"), ("b", "done"), ("c", "running")):
-        plain(
-            tmp_path / name,
-            {"accuracy": [[0.5, 0.5]]},
-            choices={"algorithm": name},
-            status={"state": state},
-        )
+        plain(tmp_path / name, [[0.5, 0.5]], state=state)
     report = contents(tmp_path)
     column = score_column(report.spec, report.arms)
     assert set(standing(report.arms, column, "accuracy")) == {"a", "b"}
@@ -292,10 +233,10 @@ def clients(folder: Path, correct: Sequence[int], seed: int = 0) -> None:
     ).to_parquet(folder / "clients.parquet")
 
 
-def test_fairness_is_of_single_clients(tmp_path: Path, plain: Plain) -> None:
+def test_fairness_is_of_single_clients(tmp_path: Path) -> None:
     curves = {"accuracy": [[0.5], [0.6]], "num_clusters": [[1], [1]]}
     for name, correct in (("fedavg", [10, 40] * 5), ("local", [25] * 10)):
-        clients(plain(tmp_path / name, curves, choices={"algorithm": name}), correct)
+        clients(plain(tmp_path / name, curves), correct)
     table = found(contents(tmp_path), "fairness")
     assert table.columns == (
         "arm",
@@ -312,9 +253,7 @@ def test_fairness_is_of_single_clients(tmp_path: Path, plain: Plain) -> None:
     assert len(table.notes) == 1
 
 
-def test_hurt_is_against_training_alone_with_the_same_kind_of_settings(
-    tmp_path: Path, plain: Plain
-) -> None:
+def test_hurt_is_against_training_alone_with_the_same_kind_of_settings(tmp_path: Path) -> None:
     curves = {"accuracy": [[0.5], [0.6]], "num_clusters": [[1], [1]]}
     for name, kind, correct in (
         ("fedavg", "null", [35] * 10),
@@ -322,36 +261,25 @@ def test_hurt_is_against_training_alone_with_the_same_kind_of_settings(
         ("local", "null", [25] * 10),
         ("local", "best", [45] * 10),
     ):
-        choices = {"algorithm": name}
-        config = {"tuned": None if kind == "null" else kind}
-        folder = plain(
-            tmp_path / f"{name}{kind}",
-            curves,
-            choices=choices,
-            overrides=[f"tuned={kind}"],
-            config=config,
-        )
+        folder = tmp_path / f"{name}{kind}"
+        tuned = None if kind == "null" else kind
+        plain(folder, curves, name, overrides=[f"tuned={kind}"], tuned=tuned)
         clients(folder, correct)
     table = {row[0]: row for row in texts(found(contents(tmp_path), "fairness"))}
     assert table["fedavg default"][-1] == "0.00"
     assert table["fedavg tuned"][-1] == "100.00"
 
 
-def test_without_rows_of_clients_there_is_no_fairness(sweep: Callable[..., Contents]) -> None:
-    assert "fairness" not in names(sweep({"a": [0.5], "b": [0.6]}))
+def test_without_rows_of_clients_there_is_no_fairness(tmp_path: Path) -> None:
+    assert "fairness" not in names(scored(tmp_path, {"a": [0.5], "b": [0.6]}))
 
 
-def test_rounds_bytes_and_steps_to_a_target(tmp_path: Path, plain: Plain) -> None:
+def test_rounds_bytes_and_steps_to_a_target(tmp_path: Path) -> None:
     fast = [[0.1, 0.1], [0.8, 0.1], [0.8, 0.8], [0.8, 0.8], [0.8, 0.8], [0.8, 0.8]]
     slow = [[0.5, 0.5]] * 6
     for name, curve in (("fast", fast), ("slow", slow)):
         spent = {"bytes": [[1000, 1000]] * 6, "gradient_steps": [[10, 10]] * 6}
-        plain(
-            tmp_path / name,
-            {"accuracy": curve, **spent},
-            choices={"algorithm": name},
-            config={"report": {"target": {"value": 0.75}}},
-        )
+        plain(tmp_path / name, {"accuracy": curve, **spent}, report={"target": {"value": 0.75}})
     table = found(contents(tmp_path), "target")
     # means of three from round 3 on: seed 0 0.57 0.8 0.8 0.8, seed 1 0.33 0.57 0.8 0.8
     assert texts(table) == [
@@ -362,27 +290,18 @@ def test_rounds_bytes_and_steps_to_a_target(tmp_path: Path, plain: Plain) -> Non
     assert table.records[1]["rounds"] == ""
 
 
-def test_a_seed_that_failed_does_not_reach_the_target(tmp_path: Path, plain: Plain) -> None:
-    plain(
-        tmp_path / "a",
-        {"accuracy": [[0.8, 0.8, np.nan]] * 4},
-        choices={"algorithm": "a"},
-        config={"report": {"target": {"value": 0.75}}},
-        status={"state": "done", "seeds": {"0": "ok", "1": "ok", "2": "diverged"}},
-    )
+def test_a_seed_that_failed_does_not_reach_the_target(tmp_path: Path) -> None:
+    seeds = {"0": "ok", "1": "ok", "2": "diverged"}
+    report = {"target": {"value": 0.75}}
+    plain(tmp_path / "a", [[0.8, 0.8, np.nan]] * 4, report=report, status={"seeds": seeds})
     table = found(contents(tmp_path), "target")
     assert [texts(table)[0][2], texts(table)[0][3]] == ["2 of 3", "3"]
 
 
-def test_a_target_can_be_what_an_arm_ends_with(tmp_path: Path, plain: Plain) -> None:
+def test_a_target_can_be_what_an_arm_ends_with(tmp_path: Path) -> None:
     report = {"target": {"arm": "fedavg", "share": 0.5}}
     for name, curve in (("fedavg", [[0.6]] * 3), ("a", [[0.31]] * 3), ("b", [[0.29]] * 3)):
-        plain(
-            tmp_path / name,
-            {"accuracy": curve},
-            choices={"algorithm": name},
-            config={"report": report},
-        )
+        plain(tmp_path / name, curve, report=report)
     table = found(contents(tmp_path), "target")
     assert [row[1:4] for row in texts(table)] == [
         ["30.00 %", "1 of 1", "3"],

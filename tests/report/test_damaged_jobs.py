@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from made_up import job, plain
 
 from fedclust.commands import report as command
 from fedclust.helpers.errors import DataError, RunFolderError
@@ -18,7 +18,6 @@ from fedclust.papers.reports import all_contents, contents, make_report
 from fedclust.report.reading import read_run
 from fedclust.report.table import Cell, Table
 
-Job = Callable[..., Path]
 EVIL = (r"\input{/etc/passwd}", "<script>alert(1)</script>", '=HYPERLINK("http://x")', "a|b\n# c")
 
 
@@ -62,9 +61,9 @@ def test_html_shows_names_and_runs_none() -> None:
     assert "&lt;script&gt;" in text
 
 
-def test_a_report_of_evil_names_is_made(tmp_path: Path, plain: Job) -> None:
+def test_a_report_of_evil_names_is_made(tmp_path: Path) -> None:
     for i, name in enumerate((*EVIL, "$x$ \\frac{")):
-        plain(tmp_path / str(i), {"accuracy": [[0.5], [0.6]]}, choices={"algorithm": name})
+        plain(tmp_path / str(i), [[0.5], [0.6]], name)
     page = make_report(tmp_path).read_text()
     assert "<script>alert" not in page
     for ending in ("md", "tex", "csv"):
@@ -96,18 +95,21 @@ DAMAGE: dict[str, tuple[str, bytes]] = {
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory, write: Job) -> Path:
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
-    write(folder / "good", "fedavg", seeds=(0,), rounds=2)
-    write(folder / "bad", "lcfl", seeds=(0,), rounds=4)
+    job(folder / "good", "fedavg", seeds=(0,), rounds=2)
+    job(folder / "bad", "lcfl", seeds=(0,), rounds=4)
     return folder
 
 
+@pytest.fixture
+def folder(tmp_path: Path, two: Path) -> Path:
+    """A good and a bad job, to be damaged."""
+    return Path(shutil.copytree(two, tmp_path / "demo"))
+
+
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_job_is_named_and_the_others_are_reported(
-    tmp_path: Path, two: Path, kind: str
-) -> None:
-    folder = Path(shutil.copytree(two, tmp_path / "demo"))
+def test_a_damaged_job_is_named_and_the_others_are_reported(folder: Path, kind: str) -> None:
     name, content = DAMAGE[kind]
     (folder / "bad" / name).write_bytes(content)
     (report,) = all_contents(folder)
@@ -124,10 +126,7 @@ ODD_ABOUT = {
 
 
 @pytest.mark.parametrize("name", ODD_ABOUT)
-def test_what_a_federation_says_of_a_seed_is_of_its_kind(
-    tmp_path: Path, two: Path, name: str
-) -> None:
-    folder = Path(shutil.copytree(two, tmp_path / "demo"))
+def test_what_a_federation_says_of_a_seed_is_of_its_kind(folder: Path, name: str) -> None:
     file = folder / "bad" / "federation.json"
     spread = dict.fromkeys(("total", "mean", "std", "min", "max"), 1)
     seed = {"examples": {"0": [2]}, "clients": 2, "groups": 1, "train": spread, "test": spread}
@@ -149,9 +148,8 @@ def test_what_a_federation_says_of_a_seed_is_of_its_kind(
     ],
 )
 def test_what_a_sweep_says_of_itself_loses_no_numbers(
-    tmp_path: Path, two: Path, name: str, content: str
+    folder: Path, name: str, content: str
 ) -> None:
-    folder = Path(shutil.copytree(two, tmp_path / "demo"))
     (folder / name).write_text(content)
     assert make_report(folder).is_file()
 
@@ -159,10 +157,7 @@ def test_what_a_sweep_says_of_itself_loses_no_numbers(
 @pytest.mark.parametrize(
     "content", ["{", "[]", "3", '{"seeds": [1]}', '{"seeds": {"x": "ok"}}', '{"remarks": NaN}']
 )
-def test_a_status_that_cannot_be_read_loses_no_numbers(
-    tmp_path: Path, two: Path, content: str
-) -> None:
-    folder = Path(shutil.copytree(two, tmp_path / "demo"))
+def test_a_status_that_cannot_be_read_loses_no_numbers(folder: Path, content: str) -> None:
     (folder / "bad" / "status.json").write_text(content)
     (folder / "bad" / "versions.json").write_text(content)
     (report,) = all_contents(folder)
@@ -172,8 +167,7 @@ def test_a_status_that_cannot_be_read_loses_no_numbers(
     ]
 
 
-def test_a_job_without_its_config_is_named(tmp_path: Path, two: Path) -> None:
-    folder = Path(shutil.copytree(two, tmp_path / "demo"))
+def test_a_job_without_its_config_is_named(folder: Path) -> None:
     (folder / "bad" / "config.yaml").unlink()
     (report,) = all_contents(folder)
     (banner,) = report.banners
@@ -200,9 +194,8 @@ def test_flipped_bytes_are_named_or_change_nothing_but_numbers(tmp_path: Path, t
 
 @pytest.mark.parametrize("content", [None, b"", b"\x00\xff", b"seed,round,metric,value\n"])
 def test_a_job_that_has_lost_its_rounds_is_not_one_that_has_yet_to_begin(
-    tmp_path: Path, two: Path, content: bytes | None
+    folder: Path, content: bytes | None
 ) -> None:
-    folder = Path(shutil.copytree(two, tmp_path / "demo"))
     rounds = folder / "bad" / "rounds.csv"
     seal = sealed_file(rounds)
     rounds.unlink()
@@ -222,8 +215,7 @@ def test_a_job_that_has_lost_its_rounds_is_not_one_that_has_yet_to_begin(
         all_contents(folder / "bad")
 
 
-def test_only_damaged_jobs_are_one_line(tmp_path: Path, two: Path) -> None:
-    folder = Path(shutil.copytree(two, tmp_path / "demo"))
+def test_only_damaged_jobs_are_one_line(folder: Path) -> None:
     for name in ("good", "bad"):
         (folder / name / "config.yaml").write_text("{}")
     with pytest.raises(RunFolderError, match="holds no job with results") as caught:
@@ -233,9 +225,8 @@ def test_only_damaged_jobs_are_one_line(tmp_path: Path, two: Path) -> None:
 
 
 def test_a_report_that_fails_ends_a_sweep_with_status_one(
-    tmp_path: Path, two: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = Path(shutil.copytree(two, tmp_path / "demo"))
     (folder / "report").write_text("in the way")
     with notes() as noted:
         report_sweep(folder, noted)
@@ -246,9 +237,8 @@ def test_a_report_that_fails_ends_a_sweep_with_status_one(
 
 
 def test_the_command_makes_the_other_reports(
-    tmp_path: Path, two: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, two: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = Path(shutil.copytree(two, tmp_path / "demo"))
     in_the_way = Path(shutil.copytree(two / "good", tmp_path / "job"))
     (in_the_way / "report").write_text("")
     with pytest.raises(RunFolderError, match="nowhere; nothing was made"):

@@ -2,89 +2,61 @@
 
 from __future__ import annotations
 
-import io
 import json
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from made_up import found, job, plain, printed, texts
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from rich.console import Console
 
-from fedclust.papers.reports import all_contents, contents, make_report
+from fedclust.papers.reports import contents, make_report
 from fedclust.report import figures, style
 from fedclust.report.flow import flow
 from fedclust.report.heatmaps import _order
 from fedclust.report.sweep import write_sweep
-from fedclust.report.terminal import print_summary
 from fedclust.report.write import Contents
 
-Plain = Callable[..., Path]
 CURVE = [[0.5, 0.5], [0.8, 0.9]]
 
 
 def rows(report: Contents, name: str) -> list[list[str]]:
-    (found,) = [table for table in report.tables if table.name == name]
-    return [[cell.text for cell in row] for row in found.rows]
+    return texts(found(report, name))
 
 
-def printed(folder: Path) -> str:
-    console = Console(file=io.StringIO(), width=140)
-    print_summary(all_contents(folder), console)
-    return console.file.getvalue()
+def judged(folder: Path, scale: str, *claims: dict[str, Any]) -> list[list[str]]:
+    """What is said of claims on a, which is above b."""
+    for name, curve in (("a", CURVE), ("b", [[0.1, 0.1], [0.2, 0.2]])):
+        plain(folder / name, curve, report={"claims": claims}, scale={"name": scale})
+    return rows(contents(folder), "claims")
 
 
 @pytest.mark.parametrize(
-    ("scale", "verdict", "measured"),
-    [
-        ("paper", "does not hold", "a 85.00 % > b 20.00 %"),
-        ("smoke", "does not hold", "a 85.00 % > b 20.00 %, not at the published size"),
-    ],
+    ("scale", "more"), [("paper", ""), ("smoke", ", not at the published size")]
 )
-def test_an_order_is_judged_at_every_size(
-    tmp_path: Path, plain: Plain, scale: str, verdict: str, measured: str
-) -> None:
-    claims = [{"kind": "order_at_end", "best_to_worst": ["b", "a"]}]
-    for name, curve in (("a", CURVE), ("b", [[0.1, 0.1], [0.2, 0.2]])):
-        plain(
-            tmp_path / name,
-            {"accuracy": curve},
-            choices={"algorithm": name},
-            config={"report": {"claims": claims}, "scale": {"name": scale}},
-        )
-    ((_, told, said, _),) = rows(contents(tmp_path), "claims")
-    assert (said, told) == (verdict, measured)
+def test_an_order_is_judged_at_every_size(tmp_path: Path, scale: str, more: str) -> None:
+    order = {"kind": "order_at_end", "best_to_worst": ["b", "a"]}
+    ((_, told, said, _),) = judged(tmp_path, scale, order)
+    assert (said, told) == ("does not hold", f"a 85.00 % > b 20.00 %{more}")
 
 
-def test_a_lead_without_a_size_is_an_order(tmp_path: Path, plain: Plain) -> None:
-    claims = [{"kind": "gain", "left": "a", "right": "b", "points": points} for points in (0, 50)]
-    for name, curve in (("a", CURVE), ("b", [[0.1, 0.1], [0.2, 0.2]])):
-        plain(
-            tmp_path / name,
-            {"accuracy": curve},
-            choices={"algorithm": name},
-            config={"report": {"claims": claims}, "scale": {"name": "laptop"}},
-        )
-    verdicts = [row[2] for row in rows(contents(tmp_path), "claims")]
-    assert verdicts == ["holds", "cannot tell"]
+def test_a_lead_without_a_size_is_an_order(tmp_path: Path) -> None:
+    lead = {"kind": "gain", "left": "a", "right": "b"}
+    told = judged(tmp_path, "laptop", {**lead, "points": 0}, {**lead, "points": 50})
+    assert [row[2] for row in told] == ["holds", "cannot tell"]
 
 
-def test_what_a_run_says_of_itself_is_in_the_report(tmp_path: Path, plain: Plain) -> None:
-    status = {"remarks": ["no client changes within 2 rounds"]}
-    for name in ("a", "b"):
-        given = {
-            **status,
-            "remarks": [*status["remarks"], "nobody is clustered"][: 2 - (name == "b")],
-        }
-        plain(tmp_path / name, {"accuracy": CURVE}, choices={"algorithm": name}, status=given)
+def test_what_a_run_says_of_itself_is_in_the_report(tmp_path: Path) -> None:
+    both = "no client changes within 2 rounds"
+    for name, remarks in (("a", [both, "nobody is clustered"]), ("b", [both])):
+        plain(tmp_path / name, CURVE, status={"remarks": remarks})
     said = contents(tmp_path).banners
-    assert "no client changes within 2 rounds" in said
+    assert both in said
     assert "a: nobody is clustered" in said
 
 
@@ -98,25 +70,18 @@ def test_what_a_run_says_of_itself_is_in_the_report(tmp_path: Path, plain: Plain
     ],
 )
 def test_a_scaled_run_cannot_judge_a_value(
-    tmp_path: Path, plain: Plain, scale: str, value: float, verdict: str
+    tmp_path: Path, scale: str, value: float, verdict: str
 ) -> None:
-    claims: list[dict[str, Any]] = [
+    about_value, about_order = judged(
+        tmp_path,
+        scale,
         {"kind": "at_least", "arm": "a", "value": value},
         {"kind": "order_at_end", "best_to_worst": ["a", "b"]},
-    ]
-    for name, curve in (("a", CURVE), ("b", [[0.1, 0.1], [0.2, 0.2]])):
-        plain(
-            tmp_path / name,
-            {"accuracy": curve},
-            choices={"algorithm": name},
-            config={"report": {"claims": claims}, "scale": {"name": scale}},
-        )
-    about_value, about_order = rows(contents(tmp_path), "claims")
+    )
     assert about_value[2] == verdict
     assert about_value[1].startswith("85.00 %")
-    assert about_value[3] == (
-        "–" if verdict == "cannot tell" else "2 of 2" if value < 0.9 else "0 of 2"
-    )
+    seeds = {"holds": "2 of 2", "does not hold": "0 of 2", "cannot tell": "–"}
+    assert about_value[3] == seeds[verdict]
     assert about_order[2:] == ["holds", "2 of 2"]
 
 
@@ -129,10 +94,10 @@ def test_names_that_no_figure_holds_warn_nobody(tmp_path: Path) -> None:
     assert (tmp_path / "small.png").is_file()
 
 
-def test_every_row_says_how_many_seeds_it_has(tmp_path: Path, plain: Plain) -> None:
+def test_every_row_says_how_many_seeds_it_has(tmp_path: Path) -> None:
     for name, seeds in (("a", 2), ("b", 1)):
         curve = [row[:seeds] for row in CURVE]
-        plain(tmp_path / name, {"accuracy": curve}, choices={"algorithm": name})
+        plain(tmp_path / name, curve)
     report = contents(tmp_path)
     assert [row[-1] for row in rows(report, "table")] == ["2", "1"]
     assert "over the seeds that each row or cell counts" in report.tables[0].notes[1]
@@ -141,28 +106,16 @@ def test_every_row_says_how_many_seeds_it_has(tmp_path: Path, plain: Plain) -> N
     assert ["b", "80.00", "1"] in lines
 
 
-def test_how_something_is_computed_is_no_factor(tmp_path: Path, plain: Plain) -> None:
+def test_how_something_is_computed_is_no_factor(tmp_path: Path) -> None:
     for name, given in (("a", ["threads=1", "engine=loop"]), ("b", ["threads=2", "max_rows=9"])):
-        plain(
-            tmp_path / name,
-            {"accuracy": CURVE},
-            choices={"algorithm": name},
-            overrides=given,
-        )
+        plain(tmp_path / name, CURVE, overrides=given)
     assert [arm.label for arm in contents(tmp_path).arms] == ["a", "b"]
 
 
-def test_a_report_in_the_unnamed_folder_is_of_its_newest_sweep(
-    tmp_path: Path, plain: Plain
-) -> None:
+def test_a_report_in_the_unnamed_folder_is_of_its_newest_sweep(tmp_path: Path) -> None:
     folder = tmp_path / "default"
     for name in ("b", "old", "a"):
-        plain(
-            folder / name,
-            {"accuracy": CURVE},
-            choices={"algorithm": name},
-            config={"name": "default"},
-        )
+        plain(folder / name, CURVE, name="default")
     jobs = [(1, "a", ""), (0, "b", ""), (2, "gone", "num_clusters=0 is not allowed")]
     write_sweep(folder, jobs)
     report = contents(folder)
@@ -175,9 +128,9 @@ def test_a_report_in_the_unnamed_folder_is_of_its_newest_sweep(
     assert [arm.label for arm in contents(folder / "old").arms] == ["old"]
 
 
-def test_named_sweeps_add_up_in_the_order_given(tmp_path: Path, plain: Plain) -> None:
+def test_named_sweeps_add_up_in_the_order_given(tmp_path: Path) -> None:
     for name in ("z", "y", "a"):
-        plain(tmp_path / name, {"accuracy": CURVE}, choices={"algorithm": name})
+        plain(tmp_path / name, CURVE)
     write_sweep(tmp_path, [(0, "z", ""), (1, "y", "")])
     report = contents(tmp_path)
     assert [arm.label for arm in report.arms] == ["z", "y", "a"]
@@ -185,18 +138,11 @@ def test_named_sweeps_add_up_in_the_order_given(tmp_path: Path, plain: Plain) ->
 
 
 @pytest.mark.parametrize("name", ["default", "mine"])
-def test_fewer_seeds_of_the_same_jobs_are_no_other_sweep(
-    tmp_path: Path, plain: Plain, name: str
-) -> None:
+def test_fewer_seeds_of_the_same_jobs_are_no_other_sweep(tmp_path: Path, name: str) -> None:
     for seeds, extra in ((1, []), (2, []), (2, ["solver.lr=0.5"])):
         for method in ("a", "b"):
-            plain(
-                tmp_path / f"{method},{seeds},{len(extra)}",
-                {"accuracy": [row[:seeds] for row in CURVE]},
-                choices={"algorithm": method},
-                config={"name": name, "seeds": seeds},
-                overrides=[f"seeds={seeds}", *extra],
-            )
+            job, curve = tmp_path / f"{method},{seeds},{len(extra)}", [row[:seeds] for row in CURVE]
+            plain(job, curve, method, overrides=[f"seeds={seeds}", *extra], name=name, seeds=seeds)
     write_sweep(tmp_path, [(0, "a,2,0", ""), (1, "b,2,0", "")])
     report = contents(tmp_path)
     other = "a,2,1, b,2,1"
@@ -221,10 +167,10 @@ def with_versions(folder: Path, version: str, commit: str) -> None:
     (folder / "versions.json").write_text(json.dumps(content))
 
 
-def test_every_page_says_what_made_it(tmp_path: Path, plain: Plain) -> None:
+def test_every_page_says_what_made_it(tmp_path: Path) -> None:
     for name in ("a", "b"):
         curves = {"accuracy": CURVE, "seconds": [[1.0, 2.0], [3.0, 4.5]]}
-        with_versions(plain(tmp_path / name, curves, choices={"algorithm": name}), "0.1.0", "abc1")
+        with_versions(plain(tmp_path / name, curves), "0.1.0", "abc1")
     (tmp_path / "multirun.yaml").write_text(
         "hydra: {overrides: {task: ['algorithm=a,b', 'name=my demo']}}\n"
     )
@@ -248,7 +194,7 @@ def test_every_page_says_what_made_it(tmp_path: Path, plain: Plain) -> None:
     assert made["command"].endswith("'name=my demo'; by a command before it: a")
 
 
-def swapped(folder: Path, plain: Plain) -> None:
+def swapped(folder: Path) -> None:
     """Four clients in two clusters; after the first of three rounds clients 1 and 2 swap groups."""
     curves: dict[str, Any] = {
         "accuracy": [[0.5]] * 3,
@@ -256,7 +202,7 @@ def swapped(folder: Path, plain: Plain) -> None:
         "churn": [[float("nan")], [0.5], [0.0]],
         "num_clusters_found": [[2.0], [float("nan")], [float("nan")]],
     }
-    plain(folder, curves, choices={"algorithm": "a"})
+    plain(folder, curves, "a")
     group = [[0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 0, 1]]
     label = [[0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 0, 1]]
     table = [
@@ -269,8 +215,8 @@ def swapped(folder: Path, plain: Plain) -> None:
     np.save(folder / "arrays" / "seed=0" / "distance.npy", np.zeros((4, 4)))
 
 
-def test_flow_shows_the_group_of_the_round(tmp_path: Path, plain: Plain) -> None:
-    swapped(tmp_path / "a", plain)
+def test_flow_shows_the_group_of_the_round(tmp_path: Path) -> None:
+    swapped(tmp_path / "a")
     (arm,) = contents(tmp_path).arms
     figure = flow(arm)
     bars = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
@@ -284,10 +230,8 @@ def test_flow_shows_the_group_of_the_round(tmp_path: Path, plain: Plain) -> None
     assert len(limits) == 1, "rounds stand below each other in all panels"
 
 
-def test_distances_are_ordered_by_the_groups_when_they_were_measured(
-    tmp_path: Path, plain: Plain
-) -> None:
-    swapped(tmp_path / "a", plain)
+def test_distances_are_ordered_by_the_groups_when_they_were_measured(tmp_path: Path) -> None:
+    swapped(tmp_path / "a")
     (arm,) = contents(tmp_path).arms
     order, group, label = _order(arm, 4)
     assert order.tolist() == [0, 1, 2, 3]
@@ -295,9 +239,9 @@ def test_distances_are_ordered_by_the_groups_when_they_were_measured(
 
 
 @pytest.mark.parametrize("digest", ["1", "2"])
-def test_jobs_that_met_other_data_are_told(tmp_path: Path, plain: Plain, digest: str) -> None:
+def test_jobs_that_met_other_data_are_told(tmp_path: Path, digest: str) -> None:
     for name, curve, one in (("a", CURVE, "1"), ("b", [[0.1, 0.1], [0.2, 0.3]], digest)):
-        plain(tmp_path / name, {"accuracy": curve}, choices={"algorithm": name})
+        plain(tmp_path / name, curve)
         data = {"the examples": one, "the partition of seed 0": "3"}
         (tmp_path / name / "federation.json").write_text(
             json.dumps({"parameters": 1, "seeds": {}, "data": data})
@@ -313,7 +257,7 @@ def test_jobs_that_met_other_data_are_told(tmp_path: Path, plain: Plain, digest:
     assert ("all arms use the same data" in notes) == (digest == "1")
 
 
-def test_jobs_that_differ_in_their_seeds_are_not_compared(tmp_path: Path, job: Any) -> None:
+def test_jobs_that_differ_in_their_seeds_are_not_compared(tmp_path: Path) -> None:
     """A table is scaled for every seed, so jobs with other seeds have other examples."""
 
     sizes = dict.fromkeys(("total", "mean", "std", "min", "max"), 1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from made_up import job
 
 from fedclust.helpers.errors import ConfigError
 from fedclust.papers.reports import make_report, spec_of
@@ -40,7 +40,7 @@ def _compiled(folder: Path, tables: list[Path]) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(("latex", "kind"), [("column", "table"), ("wide", "table*")])
 def test_every_table_is_one_float_with_caption_label_and_three_notes(
-    tmp_path: Path, job: Callable[..., Path], latex: str, kind: str
+    tmp_path: Path, latex: str, kind: str
 ) -> None:
     report = {"latex": latex, "order": ["nobody"], "target": {"value": 0.9}}
     for name in ("lcfl", "ifca", "fedavg", "local"):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from made_up import job, plain
 
 import fedclust
 from fedclust.commands import report as command
@@ -158,8 +159,6 @@ def test_what_does_not_fit_is_one_line(
 
 def test_scores_but_accuracy_are_refused(
     tmp_path: Path,
-    job: Callable[..., Path],
-    plain: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(METRICS, "rmse", Meaning("an error", "", "lower", "Error"))
@@ -168,25 +167,15 @@ def test_scores_but_accuracy_are_refused(
     job(tmp_path / "purity/fedavg", "fedavg", rounds=1, config=own)
     with pytest.raises(ConfigError, match=r"^report\.metric=purity is not allowed: accuracy or"):
         all_contents(tmp_path / "purity", file)
-    plain(
-        tmp_path / "other/a",
-        {"rmse": [[0.5]], "rmse_client_mean": [[0.5]]},
-        choices={"algorithm": "fedavg"},
-    )
+    plain(tmp_path / "other/a", {"rmse": [[0.5]], "rmse_client_mean": [[0.5]]}, "fedavg")
     with pytest.raises(ConfigError, match="judged by rmse"):
         all_contents(tmp_path / "other", file)
 
 
-def test_several_federations_are_reported_each_by_itself(
-    tmp_path: Path, job: Callable[..., Path]
-) -> None:
+def test_several_federations_are_reported_each_by_itself(tmp_path: Path) -> None:
     for size in ("20", "40"):
-        job(
-            tmp_path / f"jobs/{size}",
-            "fedavg",
-            rounds=1,
-            overrides=[f"partition.num_clients={size}"],
-        )
+        size_of = [f"partition.num_clients={size}"]
+        job(tmp_path / f"jobs/{size}", "fedavg", rounds=1, overrides=size_of)
     with pytest.raises(ConfigError, match="one federation; the folder has 2 settings"):
         all_contents(tmp_path / "jobs", saved(tmp_path, table()))
 

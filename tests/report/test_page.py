@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from made_up import found, plain, texts
 
 from fedclust.papers.reports import contents
 from fedclust.report import figures, style
@@ -23,7 +23,6 @@ from fedclust.report.panels import bars, heat, multiples
 from fedclust.report.pivot import pivots
 from fedclust.report.table import Cell, Table
 
-Plain = Callable[..., Path]
 CSS = files("fedclust.report").joinpath("page.css").read_text(encoding="utf-8")
 SCRIPT = files("fedclust.report").joinpath("page.js").read_text(encoding="utf-8")
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + (800).to_bytes(4, "big") * 2
@@ -95,18 +94,18 @@ def test_the_page_is_whole_without_its_script_and_asks_no_network() -> None:
     assert "url(" not in CSS
 
 
-def test_a_method_has_its_colour_in_every_report(tmp_path: Path, plain: Plain) -> None:
+def test_a_method_has_its_colour_in_every_report(tmp_path: Path) -> None:
     groups = (("lcfl", "ifca", "fedavg", "mine"), ("fedavg", "mine"), ("ifca", "fedprox", "lcfl"))
     colours: dict[str, set[str]] = {}
     for place, names in enumerate(groups):
         for name in names:
             folder = tmp_path / str(place) / name
-            plain(folder, {"accuracy": [[0.5], [0.6]]}, choices={"algorithm": name})
+            plain(folder, [[0.5], [0.6]], name)
         looks = style.looks(contents(tmp_path / str(place)).arms)
         assert len({(str(v["color"]), str(v["linestyle"])) for v in looks.values()}) == len(names)
         for name, look in looks.items():
             colours.setdefault(name, set()).add(look["color"])
-    assert {len(found) for found in colours.values()} == {1}
+    assert {len(seen) for seen in colours.values()} == {1}
     assert len({next(iter(colours[name])) for name in ("lcfl", "ifca", "fedavg")}) == 3
 
 
@@ -115,13 +114,9 @@ def test_no_two_looks_are_alike() -> None:
     assert len({(k["color"], str(k["linestyle"]), k["marker"]) for k in looks}) == 48
 
 
-def test_many_arms_have_a_panel_each(tmp_path: Path, plain: Plain) -> None:
+def test_many_arms_have_a_panel_each(tmp_path: Path) -> None:
     for i in range(9):
-        plain(
-            tmp_path / str(i),
-            {"accuracy": [[0.1 * i], [0.1 * i + 0.05]]},
-            choices={"algorithm": f"m{i}"},
-        )
+        plain(tmp_path / str(i), [[0.1 * i], [0.1 * i + 0.05]], f"m{i}")
     report = contents(tmp_path)
     lines = {name: figure for name, _, figure in figures._lines(report.spec, report.arms)}
     figure = lines["accuracy"]
@@ -134,19 +129,19 @@ def test_many_arms_have_a_panel_each(tmp_path: Path, plain: Plain) -> None:
     assert multiples(report.arms, "purity", "round") is None
 
 
-def test_two_rounds_have_two_ticks(tmp_path: Path, plain: Plain) -> None:
-    plain(tmp_path / "a", {"accuracy": [[0.5], [0.6]]}, choices={"algorithm": "a"})
+def test_two_rounds_have_two_ticks(tmp_path: Path) -> None:
+    plain(tmp_path / "a", [[0.5], [0.6]])
     figure = draw(contents(tmp_path).arms, ["accuracy"], "round")
     assert figure.axes[0].get_xticks().tolist() == [1, 2]
 
 
-def test_bands_stay_within_what_the_metric_can_be(tmp_path: Path, plain: Plain) -> None:
+def test_bands_stay_within_what_the_metric_can_be(tmp_path: Path) -> None:
     curves = {
         "accuracy": [[1.0, 0.5], [1.0, 0.9]],
         "purity": [[0.0, 0.9]] * 2,
         "ari": [[-1, 1]] * 2,
     }
-    plain(tmp_path / "a", curves, choices={"algorithm": "a"})
+    plain(tmp_path / "a", curves)
     for metric, low, high in (("accuracy", 50, 100), ("purity", 0, 0.9), ("ari", -1, 1)):
         figure = draw(contents(tmp_path).arms, [metric], "round")
         heights = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]
@@ -154,9 +149,9 @@ def test_bands_stay_within_what_the_metric_can_be(tmp_path: Path, plain: Plain) 
         assert heights.max() == pytest.approx(high)
 
 
-def test_a_single_round_is_drawn_as_bars(tmp_path: Path, plain: Plain) -> None:
+def test_a_single_round_is_drawn_as_bars(tmp_path: Path) -> None:
     for name, values in (("a", [0.5, 0.7]), ("b", [0.9, 0.9])):
-        plain(tmp_path / name, {"accuracy": [values]}, choices={"algorithm": name})
+        plain(tmp_path / name, [values])
     report = contents(tmp_path)
     figure = bars(report.arms, "accuracy")
     assert [round(bar.get_width(), 6) for bar in figure.axes[0].patches] == [60, 90]
@@ -166,21 +161,18 @@ def test_a_single_round_is_drawn_as_bars(tmp_path: Path, plain: Plain) -> None:
     assert "Bars: mean over seeds" in made[0][1]
 
 
-def test_a_grid_over_two_options_is_a_pivot_and_a_heat_map(tmp_path: Path, plain: Plain) -> None:
+def test_a_grid_over_two_options_is_a_pivot_and_a_heat_map(tmp_path: Path) -> None:
     for k in (2, 10, 4):
         for rate in ("0.1", "0.01"):
-            plain(
-                tmp_path / f"{k}-{rate}",
-                {"accuracy": [[0.1], [k / 20 + float(rate)]]},
-                choices={"algorithm": "ifca"},
-                overrides=[f"num_clusters={k}", f"solver.lr={rate}"],
-            )
+            given = [f"num_clusters={k}", f"solver.lr={rate}"]
+            curve = [[0.1], [k / 20 + float(rate)]]
+            plain(tmp_path / f"{k}-{rate}", curve, "ifca", overrides=given)
     report = contents(tmp_path)
     (pivot,) = pivots(report.arms)
     assert (pivot.down, pivot.across) == ("num_clusters", "lr")
     assert (pivot.rows, pivot.columns) == (("2", "4", "10"), ("0.01", "0.1"))
     np.testing.assert_allclose(pivot.means("accuracy"), [[11, 20], [21, 30], [51, 60]])
-    (made,) = [t for t in report.tables if t.name == "grid"]
+    made = found(report, "grid")
     assert made.columns == ("", "lr=0.01", "lr=0.1")
     assert [cell.text for cell in made.rows[2]] == ["num_clusters=10", "51.00", "60.00"]
     assert [[cell.strong for cell in row] for row in made.rows][2] == [False, False, True]
@@ -195,23 +187,19 @@ def test_a_grid_over_two_options_is_a_pivot_and_a_heat_map(tmp_path: Path, plain
     ]
 
 
-def test_a_grid_names_default_and_tuned(tmp_path: Path, plain: Plain) -> None:
+def test_a_grid_names_default_and_tuned(tmp_path: Path) -> None:
     for k in (2, 4):
-        for values in ("null", "outputs/searched"):
-            plain(
-                tmp_path / f"{k}-{values.replace('/', '-')}",
-                {"accuracy": [[0.1], [0.5]]},
-                choices={"algorithm": "ifca"},
-                overrides=[f"num_clusters={k}", f"tuned={values}"],
-            )
+        for values in ("null", "searched"):
+            given = [f"num_clusters={k}", f"tuned={values}"]
+            plain(tmp_path / f"{k}-{values}", [[0.1], [0.5]], "ifca", overrides=given)
     report = contents(tmp_path)
     (pivot,) = pivots(report.arms)
     assert (pivot.columns, pivot.across) == (("default", "tuned"), "tuned")
-    (made,) = [t for t in report.tables if t.name == "grid"]
+    made = found(report, "grid")
     assert made.columns == ("", "default", "tuned")
 
 
-def test_without_true_groups_clusters_are_described(tmp_path: Path, plain: Plain) -> None:
+def test_without_true_groups_clusters_are_described(tmp_path: Path) -> None:
     curves = {
         "accuracy": [[0.5], [0.6]],
         "num_clusters": [[3], [2]],
@@ -220,9 +208,9 @@ def test_without_true_groups_clusters_are_described(tmp_path: Path, plain: Plain
         "empty": [[0], [1]],
         "churn": [[np.nan], [0.25]],
     }
-    plain(tmp_path / "a", curves, choices={"algorithm": "ifca"})
+    plain(tmp_path / "a", curves, "ifca")
     report = contents(tmp_path)
-    (made,) = [t for t in report.tables if t.name == "clusters"]
+    made = found(report, "clusters")
     assert [cell.text for cell in made.rows[0]] == ["ifca", "2.0", "3.0", "1.0", "1.0", "0.250"]
     assert "Churn: clients that changed their cluster" in made.notes[0]
     assert "recovery" not in {t.name for t in report.tables}
@@ -230,12 +218,8 @@ def test_without_true_groups_clusters_are_described(tmp_path: Path, plain: Plain
     assert drawn == ["accuracy", "num_clusters", "churn"]
 
 
-def test_the_classes_of_every_cluster_are_shares(tmp_path: Path, plain: Plain) -> None:
-    folder = plain(
-        tmp_path / "a",
-        {"accuracy": [[0.5]], "num_clusters": [[2]]},
-        choices={"algorithm": "ifca"},
-    )
+def test_the_classes_of_every_cluster_are_shares(tmp_path: Path) -> None:
+    folder = plain(tmp_path / "a", {"accuracy": [[0.5]], "num_clusters": [[2]]}, "ifca")
     numbers = {"total": 8, "mean": 2.0, "std": 0.0, "min": 2, "max": 2}
     seed = {
         "clients": 4,
@@ -256,20 +240,19 @@ def test_the_classes_of_every_cluster_are_shares(tmp_path: Path, plain: Plain) -
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["0", "3"]
 
 
-def test_terms_are_explained_where_they_are_used(tmp_path: Path, plain: Plain) -> None:
+def test_terms_are_explained_where_they_are_used(tmp_path: Path) -> None:
     curves = {name: [[0.5], [0.6]] for name in ("accuracy", "purity", "ari", "nmi")}
-    plain(tmp_path / "a", curves, choices={"algorithm": "a"})
+    plain(tmp_path / "a", curves)
     tables = {t.name: " ".join(t.notes) for t in contents(tmp_path).tables}
     assert "Test accuracy: correct test examples of all clients" in tables["table"]
     for words in ("Purity: clients in", "ARI: adjusted Rand", "NMI: mutual information"):
         assert words in tables["recovery"]
 
 
-def test_versions_that_are_no_mapping_are_not_known(tmp_path: Path, plain: Plain) -> None:
-    plain(tmp_path / "a", {"accuracy": [[0.5]]}, choices={"algorithm": "a"})
+def test_versions_that_are_no_mapping_are_not_known(tmp_path: Path) -> None:
+    plain(tmp_path / "a", [[0.5]])
     (tmp_path / "a" / "versions.json").write_text(json.dumps({"packages": [1]}))
-    (made,) = [t for t in contents(tmp_path).tables if t.name == "made"]
-    values = {row[0].text: row[1].text for row in made.rows}
+    values = dict(texts(found(contents(tmp_path), "made")))
     assert values["fedclust"] == values["commit"] == "not known"
 
 

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from made_up import job, plain
 
 from fedclust.papers.reports import contents
 
-Job = Callable[..., Any]
 
-
-def test_a_seed_of_several_jobs_counts_once(tmp_path: Path, job: Job) -> None:
+def test_a_seed_of_several_jobs_counts_once(tmp_path: Path) -> None:
     for place, seeds in enumerate([(0, 1), (1, 2, 3), (3, 4), (1, 2)]):
         for name in ("lcfl", "ifca"):
-            job(
-                tmp_path / f"{name}{place}",
-                name,
-                seeds=seeds,
-                rounds=4,
-                config={"seeds": list(seeds)},
-                overrides=[f"seeds=[{','.join(map(str, seeds))}]"],
-            )
+            given = {"config": {"seeds": list(seeds)}, "overrides": [f"seeds={list(seeds)}"]}
+            job(tmp_path / f"{name}{place}", name, seeds=seeds, rounds=4, **given)
     said = contents(tmp_path)
     assert [arm.label for arm in said.arms] == ["ifca", "lcfl"]
     for arm in said.arms:
@@ -37,38 +28,26 @@ def test_a_seed_of_several_jobs_counts_once(tmp_path: Path, job: Job) -> None:
     assert "overall" not in [table.name for table in said.tables]
 
 
-def test_jobs_of_two_folders_with_a_common_seed_stay_apart(tmp_path: Path, job: Job) -> None:
+def test_jobs_of_two_folders_with_a_common_seed_stay_apart(tmp_path: Path) -> None:
     for place, seeds in (("before", (0, 1)), ("after", (1, 2))):
         job(tmp_path / place / place, "lcfl", seeds=seeds, rounds=4, config={"seeds": list(seeds)})
     assert [arm.label for arm in contents(tmp_path).arms] == ["lcfl (after)", "lcfl (before)"]
 
 
-def test_methods_with_other_seeds_are_in_the_same_federation(tmp_path: Path, plain: Job) -> None:
+def test_methods_with_other_seeds_are_in_the_same_federation(tmp_path: Path) -> None:
     for name, number in (("oracle", 2), ("ifca", 3), ("fedavg", 4)):
-        plain(
-            tmp_path / name,
-            {"accuracy": [[0.5] * number]},
-            choices={"algorithm": name},
-            overrides=[f"seeds={number}"],
-        )
+        plain(tmp_path / name, [[0.5] * number], overrides=[f"seeds={number}"])
     said = contents(tmp_path)
     assert [arm.setting for arm in said.arms] == ["", "", ""]
     assert [arm.run.seeds for arm in said.arms] == [(0, 1, 2, 3), (0, 1, 2), (0, 1)]
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_finished_job_goes_before_one_that_is_not(
-    finished: bool, tmp_path: Path, plain: Job
-) -> None:
+def test_a_finished_job_goes_before_one_that_is_not(finished: bool, tmp_path: Path) -> None:
     state = "done" if finished else "running"
     choices = {"algorithm": "lcfl"}
-    plain(tmp_path / "a", {"accuracy": [[0.5, 0.5]] * 4}, choices=choices)
-    plain(
-        tmp_path / "b",
-        {"accuracy": [[0.9, 0.9, 0.9]] * 4},
-        choices=choices,
-        status={"state": state},
-    )
+    plain(tmp_path / "a", [[0.5, 0.5]] * 4, choices=choices)
+    plain(tmp_path / "b", [[0.9, 0.9, 0.9]] * 4, choices=choices, state=state)
     (arm,) = contents(tmp_path).arms
     accuracy = arm.curve("accuracy")
     assert accuracy.values[0].tolist() == ([0.9, 0.9, 0.9] if finished else [0.5, 0.5, 0.9])

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from made_up import found, plain
 
 from fedclust.papers.reports import contents
 from fedclust.report.write import Contents
 
-Plain = Callable[..., Path]
 CHOICES = {"experiment": "clove/label_skew", "case": "clove/mnist_skew_1"}
 CURVE = [[0.5], [0.8]]
 
 
-def reported(folder: Path, plain: Plain, given: Sequence[str], **choices: str) -> Contents:
+def reported(folder: Path, given: Sequence[str], **choices: str) -> Contents:
     claims = [
         {"kind": "order_at_end", "best_to_worst": order} for order in (["b", "a"], ["a", "b"])
     ]
     for name, curve in (("a", CURVE), ("b", [[0.1], [0.2]])):
-        plain(
-            folder / name,
-            {"accuracy": curve},
-            choices={**CHOICES, "algorithm": name, **choices},
-            overrides=given,
-            config={"report": {"claims": claims}},
-        )
+        chosen = {**CHOICES, **choices}
+        plain(folder / name, curve, choices=chosen, overrides=given, report={"claims": claims})
     return contents(folder)
 
 
@@ -42,13 +37,13 @@ def reported(folder: Path, plain: Plain, given: Sequence[str], **choices: str) -
     ],
 )
 def test_what_is_not_the_experiments_own(
-    tmp_path: Path, plain: Plain, given: Sequence[str], told: Sequence[str]
+    tmp_path: Path, given: Sequence[str], told: Sequence[str]
 ) -> None:
-    report = reported(tmp_path, plain, given)
+    report = reported(tmp_path, given)
     said = [line for line in report.banners if "protocol" in line]
     expected = f"not the experiment's protocol: {', '.join(told)} on the command line"
     assert said == ([expected] if told else [])
-    (claims,) = [table for table in report.tables if table.name == "claims"]
+    claims = found(report, "claims")
     verdicts = [row[2].text for row in claims.rows]
     assert verdicts == (["cannot tell" if told else "one seed"] * 2)
     for row in claims.rows:
@@ -56,12 +51,10 @@ def test_what_is_not_the_experiments_own(
     assert {arm.comparable for arm in report.arms} == {not told}
 
 
-def test_other_rounds_leave_a_rounds_numbers_comparable(tmp_path: Path, plain: Plain) -> None:
-    assert all(arm.comparable for arm in reported(tmp_path, plain, ["rounds=2"]).arms)
+def test_other_rounds_leave_a_rounds_numbers_comparable(tmp_path: Path) -> None:
+    assert all(arm.comparable for arm in reported(tmp_path, ["rounds=2"]).arms)
 
 
-def test_nobody_knows_the_protocol_of_an_experiment_of_ones_own(
-    tmp_path: Path, plain: Plain
-) -> None:
-    report = reported(tmp_path, plain, ["rounds=2"], experiment="mine")
+def test_nobody_knows_the_protocol_of_an_experiment_of_ones_own(tmp_path: Path) -> None:
+    report = reported(tmp_path, ["rounds=2"], experiment="mine")
     assert not any("protocol" in line for line in report.banners)

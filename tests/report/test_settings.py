@@ -5,7 +5,6 @@ printed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from made_up import found, plain
 
 from fedclust.core.federation import build, summary
 from fedclust.datasets.digits import Digits
@@ -28,7 +28,6 @@ from fedclust.report.runs import Run
 from fedclust.report.spec import FigureSpec
 from fedclust.report.write import Contents, make_report
 
-Plain = Callable[..., Path]
 CASES = {
     "mnist_mclr": ("MNIST-MCLR", "mnist", "mclr"),
     "femnist_mlp": ("FEMNIST-MLP", "mnist", "mlp512"),
@@ -61,8 +60,14 @@ def curve(top: float, rounds: int = 6) -> list[list[float]]:
     return [[top * (t + 1) / rounds, top * (t + 1) / rounds + 0.01] for t in range(rounds)]
 
 
+CLAIMS = [
+    {"kind": "gain", "left": "flexcfl", "right": "fedavg", "points": 8, "score": "max"},
+    {"kind": "at_least", "arm": "fedavg", "value": 0.1, "setting": "MNIST-MCLR, swap all"},
+]
+
+
 @pytest.fixture
-def grid(tmp_path: Path, plain: Plain) -> Path:
+def grid(tmp_path: Path) -> Path:
     """Two cases, two scenarios, two algorithms; FEMNIST is made of MNIST."""
     for case, (title, dataset, model) in CASES.items():
         for scenario in ("swap_all", "swap_part"):
@@ -72,36 +77,18 @@ def grid(tmp_path: Path, plain: Plain) -> Path:
                     "score": "max",
                     "case": title,
                     "figure": {"rows": ["accuracy", "train_loss"]},
-                    "claims": [
-                        {
-                            "kind": "gain",
-                            "left": "flexcfl",
-                            "right": "fedavg",
-                            "points": 8,
-                            "score": "max",
-                        },
-                        {
-                            "kind": "at_least",
-                            "arm": "fedavg",
-                            "value": 0.1,
-                            "setting": "MNIST-MCLR, swap all",
-                        },
-                    ],
+                    "claims": CLAIMS,
                 }
                 if title.startswith("FEMNIST"):
                     report["dataset"] = "emnist"
+                chosen = {"dataset": dataset, "model": model, "scenario": scenario}
                 plain(
                     tmp_path / f"{case}-{scenario}-{algorithm}",
                     {"accuracy": curve(top), "train_loss": curve(1 - top)},
-                    choices={
-                        "algorithm": algorithm,
-                        "dataset": dataset,
-                        "model": model,
-                        "scenario": scenario,
-                        "case": f"flexcfl/{case}",
-                    },
+                    algorithm,
+                    choices={**chosen, "case": f"flexcfl/{case}"},
                     overrides=[f"case=flexcfl/{case}", f"scenario={scenario}"],
-                    config={"report": report},
+                    report=report,
                 )
     return tmp_path
 
@@ -114,14 +101,14 @@ SETTINGS = [
 
 
 def test_cases_and_scenarios_are_settings_in_words(grid: Path) -> None:
-    found = contents(grid).arms
-    assert [(arm.setting, arm.name) for arm in found] == [
+    arms = contents(grid).arms
+    assert [(arm.setting, arm.name) for arm in arms] == [
         (setting, name) for setting in SETTINGS for name in ("fedavg", "flexcfl")
     ]
-    assert found[0].label == "fedavg, FEMNIST-MLP, swap all"
+    assert arms[0].label == "fedavg, FEMNIST-MLP, swap all"
 
 
-def test_what_comes_with_a_case_is_not_said_again(tmp_path: Path, plain: Plain) -> None:
+def test_what_comes_with_a_case_is_not_said_again(tmp_path: Path) -> None:
     """A data set given by path for one of the cases; two model widths within the other."""
     for name, case, overrides in (
         ("a", "cfl_mgd/cifar10", ["dataset=npz", "dataset.path=/somewhere/cifar10.npz"]),
@@ -130,32 +117,27 @@ def test_what_comes_with_a_case_is_not_said_again(tmp_path: Path, plain: Plain) 
     ):
         plain(
             tmp_path / name,
-            {"accuracy": curve(0.9)},
-            choices={
-                "algorithm": "ifca",
-                "case": case,
-                "dataset": "npz" if name == "a" else "mnist",
-            },
+            curve(0.9),
+            "ifca",
+            choices={"case": case, "dataset": "npz" if name == "a" else "mnist"},
             overrides=[f"case={case}", *overrides],
-            config={"report": {"case": case[8:]}},
+            report={"case": case[8:]},
         )
     settings = [arm.setting for arm in all_contents(tmp_path)[0].arms]
     assert set(settings) == {"cifar10", "mnist, hidden=[50]", "mnist, hidden=[100]"}
 
 
-def test_options_of_the_method_are_part_of_the_name(tmp_path: Path, plain: Plain) -> None:
-    choices = {"algorithm": "jgl", "case": "jgl/mnist_mlp"}
+def test_options_of_the_method_are_part_of_the_name(tmp_path: Path) -> None:
     for case in ("jgl/mnist_mlp", "jgl/mnist_cnn"):
         for weight in (None, "0.5", "0"):
+            given = [f"algorithm.gradient_weight={weight}"] if weight else []
             plain(
                 tmp_path / f"{case[4:]}{weight}",
-                {"accuracy": curve(0.5)},
-                choices={**choices, "case": case},
-                overrides=[
-                    f"case={case}",
-                    *([f"algorithm.gradient_weight={weight}"] if weight else []),
-                ],
-                config={"algorithm": {"gradient_weight": float(weight or 0.2)}},
+                curve(0.5),
+                "jgl",
+                choices={"case": case},
+                overrides=[f"case={case}", *given],
+                algorithm={"gradient_weight": float(weight or 0.2)},
             )
     names = [f"jgl λ (gradient_weight)={weight}" for weight in ("0", "0.2", "0.5")]
     assert [(a.setting, a.name) for a in contents(tmp_path).arms] == [
@@ -196,8 +178,7 @@ def test_a_stand_in_is_named_and_agrees_with_nothing(grid: Path) -> None:
 
 
 def test_claims_are_checked_where_they_belong(grid: Path) -> None:
-    (claims,) = [table for table in contents(grid).tables if table.name == "claims"]
-    said = [(row[0].text, row[2].text) for row in claims.rows]
+    said = [(row[0].text, row[2].text) for row in found(contents(grid), "claims").rows]
     gain = "flexcfl leads fedavg by +8 points by the best round"
     # FEMNIST is made of MNIST there, so its values say nothing of the paper's
     assert said[:4] == [
@@ -247,11 +228,10 @@ def test_one_metric_keeps_the_shape_of_two_choices(grid: Path) -> None:
     assert len(figure.axes) == 6
 
 
-def test_the_asked_axis_counts_models(tmp_path: Path, plain: Plain) -> None:
+def test_the_asked_axis_counts_models(tmp_path: Path) -> None:
     sent = {"models_down": [[3.0, 3.0]] * 4, "models_up": [[2.0, 2.0]] * 4}
-    config = {"report": {"figure": {"x": "models"}}}
-    choices = {"algorithm": "ifca"}
-    plain(tmp_path / "a", {"accuracy": curve(0.5, 4), **sent}, choices=choices, config=config)
+    curves = {"accuracy": curve(0.5, 4), **sent}
+    plain(tmp_path / "a", curves, "ifca", report={"figure": {"x": "models"}})
     said = contents(tmp_path)
     figure = draw(said.arms, ["accuracy"], "models")
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_xdata(), [5, 10, 15, 20])
@@ -259,10 +239,10 @@ def test_the_asked_axis_counts_models(tmp_path: Path, plain: Plain) -> None:
     assert names == ["accuracy_models", "accuracy"]
 
 
-def test_one_outlier_leaves_the_panel_readable(tmp_path: Path, plain: Plain) -> None:
+def test_one_outlier_leaves_the_panel_readable(tmp_path: Path) -> None:
     loss = {"a": [[1.0], [0.5], [0.4]], "b": [[1.1], [0.6], [0.5]], "c": [[1.0], [400.0], [9e4]]}
     for name, values in loss.items():
-        plain(tmp_path / name, {"train_loss": values}, choices={"algorithm": name})
+        plain(tmp_path / name, {"train_loss": values})
     figure = draw(contents(tmp_path).arms, ["train_loss"], "round")
     low, high = figure.axes[0].get_ylim()
     assert low >= 0
@@ -270,10 +250,10 @@ def test_one_outlier_leaves_the_panel_readable(tmp_path: Path, plain: Plain) -> 
     assert figure.axes[0].texts[0].get_text() == "↑ up to 9e+04"
 
 
-def test_a_steep_curve_is_no_outlier(tmp_path: Path, plain: Plain) -> None:
+def test_a_steep_curve_is_no_outlier(tmp_path: Path) -> None:
     for name in ("a", "b"):
         values = [[2.3 * 0.8**t] for t in range(60)]
-        plain(tmp_path / name, {"train_loss": values}, choices={"algorithm": name})
+        plain(tmp_path / name, {"train_loss": values})
     figure = draw(contents(tmp_path).arms, ["train_loss"], "round")
     assert figure.axes[0].get_ylim()[1] > 2.3
     assert not figure.axes[0].texts
@@ -287,10 +267,10 @@ def test_figures_of_single_runs_are_of_the_first_setting(grid: Path) -> None:
     assert all(caption.endswith("The first setting only.") for caption in captions)
 
 
-def test_a_seed_that_failed_late_is_left_out(tmp_path: Path, plain: Plain) -> None:
+def test_a_seed_that_failed_late_is_left_out(tmp_path: Path) -> None:
     values = [[0.5, 0.9], [0.6, 0.9], [0.7, np.nan]]
     status = {"seeds": {"0": "ok", "1": "loss is nan in round 2"}}
-    plain(tmp_path / "a", {"accuracy": values}, choices={"algorithm": "ifca"}, status=status)
+    plain(tmp_path / "a", values, "ifca", status=status)
     said = contents(tmp_path)
     assert said.tables[0].records[0]["mean"] == pytest.approx(70)
     assert said.tables[0].records[0]["n"] == 1
@@ -299,39 +279,32 @@ def test_a_seed_that_failed_late_is_left_out(tmp_path: Path, plain: Plain) -> No
     )
 
 
-def test_an_unfinished_arm_is_not_the_best_and_ends_no_claim(tmp_path: Path, plain: Plain) -> None:
+def test_an_unfinished_arm_is_not_the_best_and_ends_no_claim(tmp_path: Path) -> None:
     claims = [{"kind": "order_at_end", "best_to_worst": ["c", "a"]}]
     config = {"report": {"claims": claims, "order": ["a", "b", "c"]}}
     for name, top, state in (("a", 0.5, "done"), ("b", 0.4, "done"), ("c", 0.9, "running")):
-        plain(
-            tmp_path / name,
-            {"accuracy": curve(top)},
-            choices={"algorithm": name},
-            config=config,
-            status={"state": state},
-        )
+        plain(tmp_path / name, curve(top), **config, state=state)
     said = contents(tmp_path)
     assert [row[1].strong for row in said.tables[0].rows] == [True, False, False]
     assert said.tables[1].rows[0][1].text == "not run to the end"
 
 
-def table_one(folder: Path, plain: Plain) -> Contents:
+def table_one(folder: Path) -> Contents:
     for classes in ("1", "3"):
         plain(
             folder / classes,
             {"accuracy": [[0.80], [0.86], [0.90]], "discrepancy": [[0.5], [0.7], [0.9]]},
-            choices={"algorithm": "fedavg", "dataset": "mnist", "model": "mclr"},
+            "fedavg",
+            choices={"dataset": "mnist", "model": "mclr"},
             overrides=[f"partition.classes_per_client={classes}"],
-            config={
-                "partition": {"classes_per_client": int(classes)},
-                "report": {"published": "FlexCFL/Table I", "score": "max"},
-            },
+            partition={"classes_per_client": int(classes)},
+            report={"published": "FlexCFL/Table I", "score": "max"},
         )
     return contents(folder)
 
 
-def test_statistics_over_rounds_stand_beside_the_printed_ones(tmp_path: Path, plain: Plain) -> None:
-    (table,) = [t for t in table_one(tmp_path, plain).tables if t.name == "over_rounds"]
+def test_statistics_over_rounds_stand_beside_the_printed_ones(tmp_path: Path) -> None:
+    table = found(table_one(tmp_path), "over_rounds")
     first, second = table.records
     assert (first["best published"], second["best published"]) == (87.9, 90.9)
     assert (first["median published"], second["median published"]) == (79.3, 87.0)
@@ -342,15 +315,11 @@ def test_statistics_over_rounds_stand_beside_the_printed_ones(tmp_path: Path, pl
     assert {cell.good for row in table.rows for cell in row[-3:]} == {None}
 
 
-def test_the_federation_table(tmp_path: Path, plain: Plain) -> None:
+def test_the_federation_table(tmp_path: Path) -> None:
     fed = build(Digits().load(), Rotated(num_clients=20, num_rotations=4), 0)
-    choices = {"algorithm": "fedavg", "dataset": "mnist", "model": "mclr"}
-    job = plain(
-        tmp_path / "a",
-        {"accuracy": curve(0.5)},
-        choices=choices,
-        config={"report": {"published": "FlexCFL/Table II"}},
-    )
+    choices = {"dataset": "mnist", "model": "mclr"}
+    report = {"published": "FlexCFL/Table II"}
+    job = plain(tmp_path / "a", curve(0.5), "fedavg", choices=choices, report=report)
     (job / "federation.json").write_text(
         json.dumps({"parameters": 7850, "seeds": {"0": summary(fed)}})
     )
@@ -379,16 +348,11 @@ def test_the_federation_table(tmp_path: Path, plain: Plain) -> None:
 
 @pytest.mark.full
 @pytest.mark.figures
-def test_a_folder_of_several_experiments_gets_one_page(tmp_path: Path, plain: Plain) -> None:
+def test_a_folder_of_several_experiments_gets_one_page(tmp_path: Path) -> None:
     for name in ("table3", "table4"):
-        config = {"name": f"flexcfl/{name}", "report": {"title": f"FlexCFL {name}"}}
         for algorithm in ("fedavg", "ifca"):
-            plain(
-                tmp_path / name / algorithm,
-                {"accuracy": curve(0.5, 2)},
-                choices={"algorithm": algorithm},
-                config=config,
-            )
+            config = {"name": f"flexcfl/{name}", "report": {"title": f"FlexCFL {name}"}}
+            plain(tmp_path / name / algorithm, curve(0.5, 2), **config)
     said = all_contents(tmp_path)
     assert [one.folder for one in said] == [tmp_path / "table3", tmp_path / "table4"]
     text = make_report(tmp_path, said).read_text()
@@ -410,11 +374,10 @@ def test_mistakes_in_the_figure_node_are_named() -> None:
     assert spec_of({}).figure == FigureSpec(rows=(), x="round")
 
 
-def test_a_purity_just_below_one_is_not_shown_as_one(tmp_path: Path, plain: Plain) -> None:
+def test_a_purity_just_below_one_is_not_shown_as_one(tmp_path: Path) -> None:
     job = plain(
         tmp_path / "a",
         {"accuracy": [[0.5, 0.5]], "purity": [[0.9999, 1.0]], "num_clusters": [[2, 2]]},
-        choices={"algorithm": "a"},
     )
     rows = [
         {"seed": seed, "round": 0, "client": i, "group": i % 2, "label": i % 2}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from made_up import plain
 from omegaconf import OmegaConf
 
 from fedclust.config.tree import CONF
@@ -45,23 +45,18 @@ def test_every_shipped_method_has_its_own_line() -> None:
 
 @pytest.mark.parametrize("name", ["mine", "sticky", "a", "my_method", "fedmine"])
 def test_a_method_of_ones_own_has_a_colour_that_no_other_in_the_figure_has(
-    tmp_path: Path, plain: Callable[..., Path], name: str
+    tmp_path: Path, name: str
 ) -> None:
     names = ("lcfl", "ifca", "flexcfl", "fesem", "cfl_mgd", "oracle", "fedavg", name)
     for one in names:
-        plain(tmp_path / one, {"accuracy": [[0.5], [0.6]]}, choices={"algorithm": one})
+        plain(tmp_path / one, [[0.5], [0.6]])
     colours = {one: look["color"] for one, look in style.looks(contents(tmp_path).arms).items()}
     assert colours[name] not in {colours[other] for other in names if other != name}
 
 
-def test_a_setting_without_a_curve_has_no_panel(tmp_path: Path, plain: Callable[..., Path]) -> None:
+def test_a_setting_without_a_curve_has_no_panel(tmp_path: Path) -> None:
     for case, metric in (("one", "accuracy"), ("two", "train_loss")):
         for name in ("lcfl", "ifca"):
-            plain(
-                tmp_path / f"{case} {name}",
-                {metric: [[0.5], [0.6]]},
-                choices={"algorithm": name, "case": f"x/{case}"},
-                overrides=[f"case=x/{case}"],
-            )
+            plain(tmp_path / f"{case} {name}", {metric: [[0.5], [0.6]]}, name, case=case)
     figure = curves.draw(contents(tmp_path).arms, ["accuracy"], "round")
     assert [axes.get_title() for axes in figure.axes] == ["one"]

@@ -105,7 +105,6 @@ class ByAttribute(Method):
         return self.State(models=models, bounds=state.bounds, told=state.told), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The model of the client's attribute."""
         return Served(models=state.models, label=arrived(self._label(state, rnd), rnd))
 
     def _label(self, state: State, rnd: Round) -> Tensor:

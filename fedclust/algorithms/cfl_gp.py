@@ -89,7 +89,6 @@ class CFLGP(Method):
         sent: Tensor
 
     def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Distances between all clients."""
         return distance_tables(num_clients)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
@@ -174,7 +173,6 @@ def collected(
         ids: [C] int64 the clients that send.
         beta: [C] in (0, 1], weight of the new gradient.
         batch_size: of the gradients; None for all examples.
-        clients: what computes, see `fedclust.verbs.Clients`.
     """
     after, size, weight = profile.clone(), models.shape[1], beta.to(profile.dtype).unsqueeze(1)
     for block, label in enumerate(labels):

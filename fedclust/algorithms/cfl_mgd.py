@@ -175,7 +175,6 @@ def shared_momenta(
         owner: `cluster` or `client`.
         num_clusters: K.
         server: makes robust means, where it has to; None for plain ones.
-        rnd: the round.
     """
     if owner == "cluster":
         return cluster_mean(momentum, label, weight, empty=before)

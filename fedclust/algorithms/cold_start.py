@@ -80,7 +80,6 @@ class ColdStart(Ranged):
         """The first groups: Algorithm 3.
 
         Args:
-            clients: what computes, see `fedclust.verbs.Clients`.
             base: [1, P] the common model.
             num_clusters: number of groups.
             rnd: round 0.
@@ -179,7 +178,6 @@ class ShiftTest(Ranged):
         Args:
             label: [M] int64 before the round, -1 without a cluster.
             reference: [M, L + 1], see `start`; None if nobody ever moves.
-            rnd: the round.
         """
         if reference is None:
             return rnd.cohort[:0], None
@@ -193,7 +191,6 @@ class ShiftTest(Ranged):
         Args:
             label: [M] int64, -1 without a cluster.
             reference: [M, L + 1], see `start`.
-            rnd: the round.
         """
         warm = (rnd.present & (label >= 0) & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
         return warm[self(label_histogram(rnd.fed, warm), reference[warm])]

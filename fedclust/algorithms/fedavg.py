@@ -49,7 +49,6 @@ class FedAvg(Method):
         model: Tensor
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """A fresh model."""
         return self.State(model=clients.init(rnd.stream("init"), 1)), Cost()
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
@@ -61,5 +60,4 @@ class FedAvg(Method):
         return self.State(model=model), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The one model for everybody."""
         return Served(models=state.model, label=arrived(torch.zeros_like(rnd.fed.group), rnd))

@@ -57,7 +57,6 @@ class FedBCD(Method):
         local: ClientModels
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """The same fresh model for everybody."""
         model = clients.init(rnd.stream("init"), 1)
         return self.State(model=model, local=ClientModels.alike(model, rnd.fed.num_clients)), Cost()
 

@@ -76,11 +76,9 @@ class FedClust(Method):
         uploaded: ClientModels
 
     def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Distances between all clients."""
         return distance_tables(num_clients)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """Everybody's training from one fresh model, and the clusters."""
         depth, ids = clients.layout.num_layers, clients_with_data(rnd)
         allowed = f"at most the model's {depth} layers"
         require(self.layers <= depth, "algorithm.layers", self.layers, allowed)
@@ -116,7 +114,6 @@ class FedClust(Method):
         return replace(state, models=models), joining.plus(cost)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The model of the client's cluster."""
         return Served(models=state.models, label=arrived(state.label, rnd))
 
     def _admit(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:

@@ -109,7 +109,6 @@ class FedDrift(Method):
         )
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """Copies of one fresh model."""
         ids, label = clients_with_data(rnd), torch.full_like(rnd.fed.group, -1)
         count = len(ids) if self.first_models == "apart" else 1
         most, allowed = self.max_models, f"at least {count} with algorithm.first_models=apart"
@@ -138,7 +137,6 @@ class FedDrift(Method):
         return state, joining.plus(step).plus(cost)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The client's model."""
         return Served(models=state.models, label=arrived(state.label, rnd))
 
     def _step(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:

@@ -95,7 +95,6 @@ class FedGWC(Method):
         )
 
     def tables(self, num_clients: int) -> Mapping[str, int]:
-        """The weights, before and after a round."""
         return {f"weights of all pairs of {counted(num_clients, 'client')}": 16 * num_clients**2}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
@@ -130,7 +129,6 @@ class FedGWC(Method):
         return state, cost.plus(telling)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The model of the client's cluster."""
         return Served(models=state.models, label=arrived(state.label, rnd))
 
     def _rewarded(self, state: State, cluster: int, ids: Tensor, loss: Tensor, rnd: Round) -> State:

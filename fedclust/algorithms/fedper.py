@@ -56,7 +56,6 @@ class FedPer(Method):
         heads: Tensor
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """The same fresh model for everybody."""
         depth, key = clients.layout.num_layers, "algorithm.personal_layers"
         allowed = f"below the model's {depth} layers, or nothing would be shared"
         require(self.personal_layers < depth, key, self.personal_layers, allowed)

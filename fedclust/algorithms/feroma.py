@@ -134,11 +134,9 @@ class Feroma(Method):
         )
 
     def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Distances between all clients."""
         return distance_tables(num_clients)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """A fresh model."""
         model, num_clients = clients.init(rnd.stream("init"), 1), rnd.fed.num_clients
         state = self.State(
             model=model,

@@ -201,14 +201,12 @@ def join(
     """The labels [M] once the cohort's new clients, and clients whose data shifted, found a group.
 
     Args:
-        clients: what computes, see `fedclust.verbs.Clients`.
         base: [1, P] the common model.
         direction: [K, P] the groups' directions.
         label: [M] int64 before the round, -1 without a group.
         moving: [A] int64 clients whose data shifted; they look for the direction in any case.
         solver: pre-training of a client.
         joining: new clients look for the `direction`, or take a `random` group.
-        rnd: the round.
     """
     new = rnd.cohort[label[rnd.cohort] < 0]
     after, looking = label, torch.cat([moving, new]).sort().values
@@ -234,7 +232,6 @@ def nearest(
     """Group whose direction the client's own update points along most [C] int64, and local steps.
 
     Args:
-        clients: what computes, see `fedclust.verbs.Clients`.
         base: [1, P] the common model.
         direction: [K, P] the groups' directions.
         ids: [C] int64.

@@ -87,15 +87,12 @@ class Flux(Method):
         centroid: Tensor
 
     def remark(self, rounds: int) -> str:
-        """Says so where a run ends before the clustering."""
         return unclustered(self.warmup, rounds, "algorithm.warmup")
 
     def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Distances between all clients."""
         return distance_tables(num_clients)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """A fresh model."""
         model = clients.init(rnd.stream("init"), 1)
         # refuses what it cannot describe
         self.descriptor.blocks(model, rnd.cohort[:0], clients, rnd)

@@ -92,11 +92,9 @@ class HCFL(Method):
         return {"solver.proximal": why} if self.solver.proximal else {}
 
     def remark(self, rounds: int) -> str:
-        """Says so where a run ends before the clustering."""
         return unclustered(self.warmup, rounds, "algorithm.warmup")
 
     def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Distances between all clients."""
         return distance_tables(num_clients)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:

@@ -113,7 +113,6 @@ class JGL(Method):
         return "compares gradients of every model" if self.gradient_weight else ""
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """Independent models without a last step."""
         models = clients.init(rnd.stream("init"), self.num_clusters)
         pace, label = models.new_ones(self.num_clusters), torch.full_like(rnd.fed.group, -1)
         return self.State(models=models, previous=models, pace=pace, label=label), Cost()
@@ -169,8 +168,6 @@ class JGL(Method):
         Args:
             models, previous: [K, P] now and a round ago.
             pace: [K] learning rate times local steps of the last step.
-            clients: what computes, see `fedclust.verbs.Clients`.
-            rnd: the round.
         """
         if not self.gradient_weight:  # the gradients are several times the work of the losses
             loss = clients.loss(models, rnd.cohort, self.solver.batch_size)
@@ -222,7 +219,6 @@ def occupied(chosen: Tensor, num_clusters: int, how: EmptyCluster, rnd: Round) -
         chosen: [C] int64 the clusters they chose.
         num_clusters: K.
         how: see `JGL.empty_cluster`; `none` leaves them where they are.
-        rnd: the round.
     """
     if how == "none":
         return chosen

@@ -94,11 +94,9 @@ class LCFL(Method):
         trained: Tensor
 
     def remark(self, rounds: int) -> str:
-        """Says so where a run ends before its clustering."""
         return self.warmup.remark(rounds)
 
     def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Distances between all clients."""
         return distance_tables(num_clients, " (cluster_metric.landmarks spares losses, not these)")
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
@@ -164,8 +162,6 @@ class LCFL(Method):
         Args:
             models: [K, P].
             label: [M] int64 in [0, K), -1 for clients that arrived after the clustering.
-            clients: what computes, see `fedclust.verbs.Clients`.
-            rnd: the round.
         """
         ids = clients_with_data(rnd)
         label, sent = join_cheapest(models, label, ids, clients)
@@ -202,7 +198,6 @@ def cluster_cohorts(
         label: [M] int64 cluster of every client.
         ids: [A] int64 the clients to draw from, each with a cluster.
         share: fraction of the clients.
-        rnd: the round.
         in_total: whether the fraction is of all clients, or of each cluster's, which can be more or
             fewer altogether.
     """

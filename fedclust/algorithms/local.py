@@ -54,7 +54,6 @@ class Local(Method):
         return dict.fromkeys(sampled, why) if self.participants == "all" else {}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """The same fresh model for every client."""
         model = clients.init(rnd.stream("init"), 1)
         return self.State(models=ClientModels.alike(model, rnd.fed.num_clients)), Cost()
 
@@ -68,6 +67,5 @@ class Local(Method):
         return self.State(models=models), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """Everybody's own model."""
         own = torch.arange(rnd.fed.num_clients, device=rnd.present.device)
         return Served(models=state.models.all(), label=arrived(own, rnd))

@@ -74,11 +74,9 @@ class OCFL(Method):
         clustered: bool
 
     def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Distances between all clients, if all take part."""
         return distance_tables(num_clients)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """A fresh model."""
         far = 1 - torch.eye(len(rnd.cohort))
         self.method(far, rnd.stream("clustering"))  # refuses too few participants
         state = self.State(
@@ -118,7 +116,6 @@ class OCFL(Method):
         return state, telling.plus(cost)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The model of the client's cluster."""
         label, _ = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
         return Served(models=state.models, label=arrived(label, rnd))
 

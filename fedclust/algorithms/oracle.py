@@ -65,5 +65,4 @@ class Oracle(Method):
         return self.State(models=models), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The model of the client's group."""
         return Served(models=state.models, label=arrived(rnd.fed.group, rnd))

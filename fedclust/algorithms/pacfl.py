@@ -81,7 +81,6 @@ class PACFL(Method):
         signature: Tensor
 
     def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Distances between all clients."""
         return distance_tables(num_clients)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
@@ -116,7 +115,6 @@ class PACFL(Method):
         return replace(state, models=models), sending.plus(cost)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The model of the client's cluster."""
         return Served(models=state.models, label=arrived(state.label, rnd))
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
@@ -174,7 +172,6 @@ def signatures(ids: Tensor, num_vectors: int, rnd: Round) -> Tensor:
     Args:
         ids: [C] int64.
         num_vectors: p.
-        rnd: the round.
     """
     pool = rnd.fed.pool
     found = [

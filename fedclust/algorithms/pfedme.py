@@ -121,7 +121,6 @@ def with_one_batch(rnd: Round, batch_size: int | None, draw: int) -> Round:
     Clients outside the cohort own nothing.
 
     Args:
-        rnd: the round.
         batch_size: examples of a batch; None for all of them, in order.
         draw: tells the batches of a round apart.
     """

@@ -87,7 +87,6 @@ class SattlerCFL(Method):
         updated: Tensor
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """One cluster with a fresh model."""
         model, label = clients.init(rnd.stream("init"), 1), torch.full_like(rnd.fed.group, -1)
         still = torch.zeros_like(clients.layout.of_trained(model))
         update = ClientModels.alike(still, rnd.fed.num_clients)
@@ -119,7 +118,6 @@ class SattlerCFL(Method):
         return replace(state, models=models, label=label), cost.plus(joining)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The model of the client's cluster."""
         return Served(models=state.models, label=arrived(state.label, rnd))
 
     def _split(self, state: State, rnd: Round) -> tuple[State, dict[str, float]]:

@@ -62,7 +62,6 @@ class Scaffold(Method):
             require(value == 0, f"solver.{name}", value, no)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """A fresh model; all control variates are 0."""
         model = clients.init(rnd.stream("init"), 1)
         control = torch.zeros_like(model)
         controls = ClientModels.alike(control, rnd.fed.num_clients)
@@ -97,5 +96,4 @@ class Scaffold(Method):
         )
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The one model for everybody."""
         return Served(models=state.model, label=arrived(torch.zeros_like(rnd.fed.group), rnd))

@@ -87,12 +87,10 @@ def average(
     code of FlexCFL's IFCA and FeSEM.
 
     Args:
-        clients: what computes, see `fedclust.verbs.Clients`.
         local: what the participants' training returned.
         models: [K, P] models it started from.
         label: [C] int64 in [0, K), cluster of every participant.
         ids: [C] int64 participants.
-        rnd: the round.
         aggregation: uniform, by_samples or first_client.
     """
     weight = weights(ids, rnd, aggregation, label)
@@ -118,11 +116,9 @@ def train_and_average(
     a method that needs them calls `clients.train` and `average`.
 
     Args:
-        clients: what computes, see `fedclust.verbs.Clients`.
         models, label, ids: see `average`.
         solver: local work.
         aggregation: see `average`.
-        rnd: the round.
         slots: [K, P] momenta that participants start with; None for 0.
 
     Returns:
@@ -155,7 +151,6 @@ def cost_of(result: MeanResult, label: Tensor, ids: Tensor, rnd: Round, layout: 
     Args:
         result: means, and what is known of the participants.
         label, ids: see `average`.
-        rnd: the round.
         layout: of the models' rows.
     """
     size = rnd.fed.train.count[ids].double()

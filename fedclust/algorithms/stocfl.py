@@ -81,7 +81,6 @@ class StoCFL(Method):
         update: ClientModels
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """A fresh model, and no cluster."""
         model, label = clients.init(rnd.stream("init"), 1), torch.full_like(rnd.fed.group, -1)
         still = torch.zeros_like(clients.layout.of_trained(model))
         update = ClientModels.alike(still, len(label))

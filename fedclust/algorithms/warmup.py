@@ -93,7 +93,6 @@ class Warmup(Ranged):
         Args:
             common: [1, P] the server's model.
             solver: its rate and the like, without its batches and epochs.
-            clients: what computes, see `fedclust.verbs.Clients`.
             rnd: round 0.
 
         Returns:

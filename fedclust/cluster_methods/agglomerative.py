@@ -37,7 +37,6 @@ class Agglomerative(CountOrAuto):
     threshold: Positive | None = None
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        """Labels [C] from distances [C, C]."""
         matrix = as_matrix(distance)
 
         def splitter(matrix: Floats) -> Split:

@@ -50,7 +50,6 @@ class Dbscan(Ranged):
         )
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        """Labels [C] from distances [C, C]."""
         matrix = as_matrix(distance)
         eps = knee(matrix) if self.eps == "knee" else self.eps
         if eps is None:

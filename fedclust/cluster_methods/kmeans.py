@@ -41,7 +41,6 @@ class KMeans(CountOrAuto):
     max_iter: AtLeastOne = 300
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        """Labels [C] from distances [C, C]."""
         matrix = as_matrix(distance)
 
         def splitter(matrix: Floats) -> Split:

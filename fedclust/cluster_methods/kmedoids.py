@@ -43,7 +43,6 @@ class KMedoids(CountOrAuto):
     max_iter: AtLeastOne = 300
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        """Labels [C] from distances [C, C]."""
         matrix = as_matrix(distance)
 
         def splitter(matrix: Floats) -> Split:

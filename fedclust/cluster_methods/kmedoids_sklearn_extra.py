@@ -59,7 +59,6 @@ class KMedoidsSklearnExtra(CountOrAuto):
         _estimator()
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        """Labels [C] from distances [C, C]."""
         matrix, estimator = as_matrix(distance), _estimator()
 
         def splitter(matrix: Floats) -> Split:

@@ -29,7 +29,6 @@ class Spectral(CountOrAuto):
     """
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        """Labels [C] from distances [C, C]."""
         matrix = as_matrix(distance)
 
         def splitter(matrix: Floats) -> Split:

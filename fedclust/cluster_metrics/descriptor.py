@@ -57,7 +57,6 @@ class Descriptor(Ranged):
     def __call__(
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
     ) -> Tensor:
-        """[C, C] float32; see `fedclust.verbs.ClusterMetric`."""
         blocks = [scaled(block) for block in self.blocks(common, ids, clients, rnd, key=_KEY)]
         distance = distances(torch.cat(blocks, 1), torch.cat(blocks, 1))
         # a matrix product need not be symmetric to the last bit
@@ -78,8 +77,6 @@ class Descriptor(Ranged):
         Args:
             model: [1, P] whose last layer's inputs are described.
             ids: [C] int64 clients.
-            clients: what computes, see `fedclust.verbs.Clients`.
-            rnd: the round.
             times: [C, n] how often each training example counts; None for once.
             key: of the number of directions, for messages.
 
@@ -118,7 +115,6 @@ def moments(latent: Tensor, ids: Tensor, rnd: Round, times: Tensor | None = None
     Args:
         latent: [C, n, d], of anything past the count.
         ids: [C] int64 clients.
-        rnd: the round.
         times: [C, n] how often each example counts; None for once.
 
     Returns:

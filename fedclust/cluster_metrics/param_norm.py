@@ -21,7 +21,6 @@ class ParamNorm:
     def __call__(
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
     ) -> Tensor:
-        """[C, C] float32; see `fedclust.verbs.ClusterMetric`."""
         models = clients.layout.of_trained(models)
         distance = distances(models, models)
         # a matrix product need not be symmetric to the last bit

@@ -38,7 +38,6 @@ class PSI:
     def __call__(
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
     ) -> Tensor:
-        """[C, C] float32; see `fedclust.verbs.ClusterMetric`."""
         pool = rnd.fed.pool
         place = terms(rnd.fed.train.classes(pool.y, pool.num_classes)[ids])
         distance = distances(place, place)

@@ -44,8 +44,6 @@ def projections(
         model: [1, P], whose last layer is exchanged.
         directions: [d, H] rows r.
         ids: [C] int64 clients.
-        clients: what computes, see `fedclust.verbs.Clients`.
-        rnd: the round.
     """
     weight, bias = (clients.layout[name] for name in clients.layout.last_layers())
     num_classes, count = bias.stop - bias.start, len(directions)

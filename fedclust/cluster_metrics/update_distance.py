@@ -36,7 +36,6 @@ class UpdateDistance(Ranged):
     def __call__(
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
     ) -> Tensor:
-        """[C, C] float32; see `fedclust.verbs.ClusterMetric`."""
         models, common = (clients.layout.of_trained(rows) for rows in (models, common))
         if self.norm == "cosine":
             distance = _angles(models, common)

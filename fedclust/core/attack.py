@@ -137,7 +137,6 @@ def forged(
         moves: [C, P] updates.
         label: [C] int64 model that each started from.
         ids: [C] int64 clients.
-        rnd: the round.
         width: the first so many numbers of an update are forged, the others are statistics.
     """
     if rnd.fed.hostile is None or not any_hostile(attack, ids, rnd):

@@ -59,19 +59,15 @@ class Wrapper(Method):
         return traits_of(self.base)
 
     def remark(self, rounds: int) -> str:
-        """That of the base."""
         return self.base.remark(rounds)
 
     def beside(self, scenario: Scenario, num_clients: int) -> str:
-        """That of the base."""
         return self.base.beside(scenario, num_clients)
 
     def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Those of the base."""
         return self.base.tables(num_clients)
 
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
-        """As the base."""
         return self.base.serve(state, clients, rnd)
 
 

@@ -76,7 +76,6 @@ class _Keeping(Wrapper):
         return {"solver_kept": ClientModels, "solver_places": Tensor}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
-        """As the base; nothing is kept."""
         state, cost = self.base.init(clients, rnd)
         width = self.slots * clients.layout.num_params + self.counts
         nothing = Kept.nothing(rnd.fed.num_clients, width, rnd.present.device)

@@ -80,7 +80,6 @@ class Newcomers(Wrapper):
         return {"seen": Tensor}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
-        """As the base; nobody has taken part."""
         state, cost = self.base.init(clients, rnd)
         return self.with_added(state, seen=torch.zeros_like(rnd.present)), cost
 

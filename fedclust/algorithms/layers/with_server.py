@@ -69,7 +69,6 @@ class WithServer(Wrapper):
         return {"server_memory": Tensor, "server_models": Tensor}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
-        """As the base; nothing is remembered."""
         state, cost = self.base.init(clients, rnd)
         return self._with(state, {}, clients), cost
 

@@ -24,7 +24,6 @@ def join_cheapest(
         models: [K, P].
         label: [M] int64 in [0, K), -1 without a cluster.
         ids: [A] int64, with training data.
-        clients: what computes, see `fedclust.verbs.Clients`.
     """
     new = ids[label[ids] < 0]
     if not len(new):
@@ -42,8 +41,6 @@ def serve_cheapest(
 
     Args:
         models: [K, P].
-        clients: what computes, see `fedclust.verbs.Clients`.
-        rnd: the round.
         choose_by: `train_loss`, or `test_loss`, which looks at test labels as the IFCA code does.
     """
     label = torch.full_like(rnd.fed.group, -1)

@@ -57,8 +57,6 @@ def clustered(
         method: dissimilarities to clusters.
         local: [M, P] the clients' models.
         server: [1, P] the server's model.
-        clients: what computes, see `fedclust.verbs.Clients`.
-        rnd: the round.
     """
     ids = clients_with_data(rnd)
     # picking rows copies them: up to 1.5 GB that the usual case can do without

@@ -70,7 +70,6 @@ def descend(
         rate: learning rate of the round.
         denominator: the number of `all` clients, of the round's `participants`, or of the
             participants in that `cluster`.
-        rnd: the round.
     """
     if denominator == "cluster":
         count = label.bincount(minlength=len(models)).clamp(min=1).unsqueeze(1)  # [K, 1]

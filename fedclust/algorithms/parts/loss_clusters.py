@@ -104,7 +104,6 @@ class LossClusters(Method):
         return loss
 
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
-        """Each client's model of least loss."""
         return serve_cheapest(state.models, clients, rnd, self.cluster_choice)
 
 

@@ -21,7 +21,6 @@ def shares(belongs: Tensor, ids: Tensor, rnd: Round) -> Tensor:
     Args:
         belongs: [C, n, K], 0 past the count.
         ids: [C] int64.
-        rnd: the round.
 
     Returns:
         [C, K] float32.
@@ -36,8 +35,6 @@ def fitting_shares(models: Tensor, ids: Tensor, clients: Clients, rnd: Round) ->
     Args:
         models: [K, P].
         ids: [A] int64 clients.
-        clients: what computes, see `fedclust.verbs.Clients`.
-        rnd: the round.
     """
     if not len(ids):
         return models.new_zeros(0, len(models))
@@ -58,7 +55,6 @@ def drawn(probability: Tensor, size: int, rnd: Round) -> Tensor:
     Args:
         probability: [A, K], columns that sum to 1.
         size: clients of a cluster, without replacement; all A where there are fewer.
-        rnd: the round.
 
     Returns:
         [A, K] float32, 1 / size for who is drawn and 0 for the others.

@@ -22,7 +22,6 @@ def serve_personal(personal: ClientModels, trained: Tensor, others: Served, rnd:
         personal: [M, P], row i belongs to client i.
         trained: [M] bool, who has a model of its own.
         others: models [K, P], the last rows of what is returned, and who uses which.
-        rnd: the round.
     """
     num_clients = len(personal)
     own = torch.arange(num_clients, device=trained.device)
@@ -52,7 +51,6 @@ class PersonalModels(Method):
         trained: Tensor
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """The same fresh model for the server and every client."""
         model = clients.init(rnd.stream("init"), 1)
         state = self.State(
             model=model,

@@ -37,7 +37,6 @@ def common_mean(
     is added to the mean of the models they had.
 
     Args:
-        clients: what computes, see `fedclust.verbs.Clients`.
         local: what their training returned.
         models: [K, P] what it started from.
         label: [C] int64 in [0, K), the participants' models.

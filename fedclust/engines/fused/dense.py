@@ -25,7 +25,6 @@ class DenseStep(Protocol):
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output; may overwrite x."""
-        ...
 
     def backward(self, delta: Tensor) -> Tensor:
         """Update the layer from the loss gradient `delta` of its output; may overwrite delta.
@@ -33,7 +32,6 @@ class DenseStep(Protocol):
         Returns the gradient of the input, as it was before the update; anything where nothing needs
         it.
         """
-        ...
 
 
 @dataclass

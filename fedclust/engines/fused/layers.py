@@ -212,7 +212,7 @@ class Layers:
             return EmbeddingStep(layer, self._weights(at, some)["weight"], self.rule)
         if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
             step = GroupStep if isinstance(layer, nn.GroupNorm) else LayerStep
-            return step(layer, self._weights(at, some), self.rule)  # type: ignore[arg-type]
+            return step(layer, self._weights(at, some), self.rule)
         if isinstance(layer, NORMS):
             return self._norm_step(at, layer, some)
         if isinstance(layer, nn.LocalResponseNorm):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -63,9 +64,7 @@ class NormStep:
         self.sizes: list[int] = []
         self.native = None
         if out.is_cpu and norming.compiled() is not None:
-            parameters = {
-                name: weight.value for name, weight in weights.items() if name in _COMPILED
-            }
+            parameters = {name: weights[name].value for name in _COMPILED if name in weights}
             moves = STATISTICS[0] not in held, STATISTICS[1] not in held
             kept, change = self.statistics, self.change
             self.native = norming.Norming(
@@ -93,7 +92,7 @@ class NormStep:
             return self.native.forward(x, self.sizes, factors)
         for row, size in enumerate(self.sizes):
             where = slice(0, size)
-            kept = [part[row] if self.training else part.new_empty(0) for part in self._saved]
+            kept = [x[row] if self.training else x.new_empty(0) for x in self.statistics]
             _NATIVE(
                 _last(x[row, where]),
                 self._of("weight", row),
@@ -108,10 +107,6 @@ class NormStep:
             )
             self.out[row, size:] = 0
         return self.out
-
-    @property
-    def _saved(self) -> tuple[Tensor, Tensor]:
-        return self.mean, self.scale
 
     def _factor(self, row: int) -> float:
         """What the statistics of a batch weigh in the running ones, and that there was a batch."""
@@ -149,27 +144,29 @@ class NormStep:
         return self.back
 
 
-class GroupStep:
-    """Group normalisation, of every example by itself, row by row.
+class _ExampleStep:
+    """Normalisation of every example by itself.
 
     Args:
         layer: its options.
-        weights: scale and shift of every row [R, 1, C] by name, where there are any.
+        weights: scale and shift of every row by name, where there are any; [R, 1, C], or of the
+            shape that a LayerNorm has.
         rule: what becomes of gradients; None for forward only.
     """
 
-    def __init__(
-        self, layer: nn.GroupNorm, weights: Mapping[str, Weight], rule: Rule | None
-    ) -> None:
-        self.groups, self.eps = layer.num_groups, layer.eps
-        self.weights, self.rule = weights, rule
+    def __init__(self, layer: Any, weights: Mapping[str, Weight], rule: Rule | None) -> None:
+        self.layer, self.eps, self.weights, self.rule = layer, layer.eps, weights, rule
+
+
+class GroupStep(_ExampleStep):
+    """Group normalisation, row by row."""
 
     def forward(self, x: Tensor) -> Tensor:
         batch, channels, *sides = x.shape[1:]
         self.sizes = batch, channels, math.prod(sides)
         self.x = [_last(own) for own in x]
         found = [
-            _GROUPS(own, *self._affine(row), *self.sizes, self.groups, self.eps)
+            _GROUPS(own, *self._affine(row), *self.sizes, self.layer.num_groups, self.eps)
             for row, own in enumerate(self.x)
         ]
         self.means = [rest for _, *rest in found]
@@ -190,7 +187,7 @@ class GroupStep:
                 *self.means[row],
                 self._affine(row)[0],
                 *self.sizes,
-                self.groups,
+                self.layer.num_groups,
                 [True, affine, affine],
             )
             for row, own in enumerate(delta)
@@ -202,23 +199,11 @@ class GroupStep:
         return torch.stack([one[0] for one in found])
 
 
-class LayerStep:
-    """Normalisation of the last dimensions of every example, of all rows at once.
-
-    Args:
-        layer: its options.
-        weights: scale and shift of every row by name, where there are any.
-        rule: what becomes of gradients; None for forward only.
-    """
-
-    def __init__(
-        self, layer: nn.LayerNorm, weights: Mapping[str, Weight], rule: Rule | None
-    ) -> None:
-        self.shape, self.eps = list(layer.normalized_shape), layer.eps
-        self.weights, self.rule = weights, rule
+class LayerStep(_ExampleStep):
+    """Normalisation of the last dimensions, of all rows at once."""
 
     def forward(self, x: Tensor) -> Tensor:
-        self.x = x.contiguous()
+        self.x, self.shape = x.contiguous(), list(self.layer.normalized_shape)
         y, self.mean, self.scale = torch.native_layer_norm(self.x, self.shape, None, None, self.eps)
         self.normal = y
         if "weight" in self.weights:

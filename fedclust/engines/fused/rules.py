@@ -20,21 +20,17 @@ class Rule(Hashable, Protocol):
 
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
         """Room for a parameter of `rows` rows and for what the rule keeps beside it."""
-        ...
 
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
         """Use the gradient a @ b, where a is [R, o, B], b [R, B, i] and the parameter [R, o, i]."""
-        ...
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
         """Use the gradient [R, *shape]."""
-        ...
 
     def scattered(self, weight: Weight, place: Tensor, gradient: Tensor) -> None:
         """Use a gradient that is 0 but for the sums of [R, n, D] at the places [R, n] int64 of the
         parameter [R, V, D].
         """
-        ...
 
 
 class TrainingRule(Rule, Protocol):
@@ -49,21 +45,17 @@ class TrainingRule(Rule, Protocol):
     @property
     def lr(self) -> float:
         """Learning rate of the call."""
-        ...
 
     @property
     def pull(self) -> float:
         """Factor of the anchor in the gradient, 0 where there is none; see `Descent`."""
-        ...
 
     @property
     def products(self) -> Products:
         """Computes gradients."""
-        ...
 
     def close(self, parameters: Parameters, rows: int, step: int) -> None:
         """End a local step of the first rows, all of whose gradients have been used."""
-        ...
 
 
 def _add_at(to: Tensor, example: Tensor | None, values: Tensor) -> None:

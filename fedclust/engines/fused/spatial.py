@@ -34,65 +34,8 @@ def _rows_together(rows: Sequence[Tensor]) -> Tensor:
     return (torch.stack(last) if len(last) > 1 else last[0].unsqueeze(0)).permute(0, 1, 4, 2, 3)
 
 
-class RowConvStep:
-    """Convolutions one row after the other, by PyTorch's own kernels of one model; arguments as of
-    `StackedConvStep`.
-    """
-
-    def __init__(
-        self,
-        layer: nn.Conv2d,
-        weight: Weight,
-        bias: Weight | None,
-        rule: Rule | None,
-        need: bool,
-        products: Products,
-    ) -> None:
-        self.weight, self.bias, self.rule, self.need = weight, bias, rule, need
-        self.products = products
-        self.shifts = [None] * len(weight.value) if bias is None else bias.value[:, 0].unbind()
-        self.stride, self.padding = list(pair(layer.stride)), list(pair(layer.padding))
-        self.dilation = list(pair(layer.dilation))
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.x = self.products.rounded(x)
-        kernels = self.products.rounded(self.weight.value)
-        options = (self.stride, self.padding, self.dilation)
-        rows = zip(self.x, kernels, self.shifts, strict=True)
-        return _rows_together([functional.conv2d(*row, *options) for row in rows])
-
-    def backward(self, delta: Tensor) -> Tensor:
-        assert self.rule is not None
-        kernels = self.products.rounded(self.weight.value)
-        rows = zip(self.products.rounded(delta), self.x, kernels, strict=True)
-        backs, gradients = zip(*(self._gradients(*row) for row in rows), strict=True)
-        if not self.weight.frozen:
-            self.rule.whole(self.weight, _rows_together(gradients))
-        if self.bias is not None and not self.bias.frozen:
-            self.rule.whole(self.bias, delta.sum((1, 3, 4)).unsqueeze(1))
-        return _rows_together(backs) if self.need else delta
-
-    def _gradients(self, delta: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
-        """Of one row: the gradients of its images and of its kernel, where they are wanted."""
-        back, gradient, _ = torch.ops.aten.convolution_backward(
-            # the kernels would otherwise fall back to the slower layout of the gradient
-            delta.contiguous(memory_format=_LAST),
-            x,
-            kernel,
-            None,
-            self.stride,
-            self.padding,
-            self.dilation,
-            False,
-            [0, 0],
-            1,
-            [self.need, not self.weight.frozen, False],
-        )
-        return back, gradient
-
-
-class StackedConvStep:
-    """The convolutions of all rows as batched products of the unfolded images.
+class _ConvStep:
+    """A convolution.
 
     Args:
         layer: kernel size, stride, padding and dilation.
@@ -113,13 +56,56 @@ class StackedConvStep:
         products: Products,
     ) -> None:
         self.weight, self.bias, self.rule, self.need = weight, bias, rule, need
-        self.products = products
-        self.side = pair(layer.kernel_size)
-        self.options = {
-            "stride": pair(layer.stride),
-            "padding": pair(layer.padding),
-            "dilation": pair(layer.dilation),
-        }
+        self.products, self.side = products, pair(layer.kernel_size)
+        names = ("stride", "padding", "dilation")
+        self.options = {name: pair(getattr(layer, name)) for name in names}
+
+
+class RowConvStep(_ConvStep):
+    """Convolutions one row after the other, by PyTorch's own kernels of one model."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.x = self.products.rounded(x)
+        kernels = self.products.rounded(self.weight.value)
+        biases = [None] * len(kernels) if self.bias is None else self.bias.value[:, 0].unbind()
+        stride, padding, dilation = self.options.values()
+        return _rows_together(
+            [
+                functional.conv2d(x, kernel, bias, stride, padding, dilation)
+                for x, kernel, bias in zip(self.x, kernels, biases, strict=True)
+            ]
+        )
+
+    def backward(self, delta: Tensor) -> Tensor:
+        assert self.rule is not None
+        kernels = self.products.rounded(self.weight.value)
+        rows = zip(self.products.rounded(delta), self.x, kernels, strict=True)
+        backs, gradients = zip(*(self._gradients(*row) for row in rows), strict=True)
+        if not self.weight.frozen:
+            self.rule.whole(self.weight, _rows_together(gradients))
+        if self.bias is not None and not self.bias.frozen:
+            self.rule.whole(self.bias, delta.sum((1, 3, 4)).unsqueeze(1))
+        return _rows_together(backs) if self.need else delta
+
+    def _gradients(self, delta: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
+        """Of one row: the gradients of its images and of its kernel, where they are wanted."""
+        back, gradient, _ = torch.ops.aten.convolution_backward(
+            # the kernels would otherwise fall back to the slower layout of the gradient
+            delta.contiguous(memory_format=_LAST),
+            x,
+            kernel,
+            None,
+            *self.options.values(),
+            False,
+            [0, 0],
+            1,
+            [self.need, not self.weight.frozen, False],
+        )
+        return back, gradient
+
+
+class StackedConvStep(_ConvStep):
+    """The convolutions of all rows as batched products of the unfolded images."""
 
     def _turned(self) -> Tensor:
         """The kernels as [R, 1, out, in * height * width]."""
@@ -157,10 +143,9 @@ class PoolStep:
     """Maximum over windows."""
 
     def __init__(self, layer: nn.MaxPool2d) -> None:
-        stride = layer.stride if layer.stride is not None else layer.kernel_size
         self.options = (
             pair(layer.kernel_size),
-            pair(stride),
+            pair(layer.stride),
             pair(layer.padding),
             pair(layer.dilation),
             layer.ceil_mode,
@@ -186,10 +171,9 @@ class AverageStep:
     """Mean over windows."""
 
     def __init__(self, layer: nn.AvgPool2d) -> None:
-        stride = layer.stride if layer.stride is not None else layer.kernel_size
         self.options = (
             pair(layer.kernel_size),
-            pair(stride),
+            pair(layer.stride),
             pair(layer.padding),
             layer.ceil_mode,
             layer.count_include_pad,
@@ -210,9 +194,8 @@ class ResponseNormStep:
 
     def __init__(self, layer: nn.LocalResponseNorm, channels: int, device: torch.device) -> None:
         self.beta, self.k, self.alpha = layer.beta, float(layer.k), layer.alpha / layer.size
-        distance = torch.arange(channels, device=device) - torch.arange(
-            channels, device=device
-        ).unsqueeze(1)
+        channel = torch.arange(channels, device=device)
+        distance = channel - channel.unsqueeze(1)
         # channel c sees channels c - size // 2 … c + (size - 1) // 2
         band = (distance >= -(layer.size // 2)) & (distance <= (layer.size - 1) // 2)
         self.band = band.to(torch.float32)

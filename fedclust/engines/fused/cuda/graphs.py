@@ -32,23 +32,18 @@ class Repeatable(Protocol):
     @property
     def span(self) -> object:
         """The first layer, where it is trained in the span of the examples."""
-        ...
 
     def load(self, task: Any) -> None:
         """Take the rows' models."""
-        ...
 
     def begin(self, task: Any) -> Batches:
         """The batches of all steps."""
-        ...
 
     def all_steps(self, batches: Batches) -> Tensor:
         """Mean losses [R, 2] after all steps."""
-        ...
 
     def moved(self) -> list[Tensor]:
         """All that local steps change."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class NamedColumns:
         names: of the columns, in order.
         read: the values [N] of a column.
         size: N.
+        first: how many of the rows are before those of a second part, which are for testing.
         called: what the numbers of a column stand for, in their order; None for themselves.
         order: the words of a column in an order that the file gives them; None where it gives none.
         remarks: what a reader of the results must know of the table, one line each.
@@ -47,6 +48,7 @@ class NamedColumns:
     names: Sequence[str]
     read: Callable[[str], Array]
     size: int
+    first: int = 0
     called: Callable[[str], Sequence[str] | None] = lambda _: None
     order: Callable[[str], Sequence[str] | None] = lambda _: None
     remarks: list[str] = field(default_factory=list)
@@ -67,25 +69,24 @@ class NamedColumns:
                     f"{few(self.names)}"
                 )
 
-    def labelled(self, label: Sequence[str], unlabelled: Unlabelled) -> tuple[NamedColumns, Array]:
-        """The table, with `unlabelled` drop without the rows that lack a value of the label, and
-        the places [n] of its rows in this one.
-        """
+    def labelled(self, label: Sequence[str], unlabelled: Unlabelled) -> NamedColumns:
+        """The table, with `unlabelled` drop without the rows that lack a value of the label."""
         import pandas as pd
 
         names = [name for name in label if name in self.names]
         if unlabelled != "drop" or not names:
-            return self, np.arange(self.size)
+            return self
         values = [pd.Series(self.read(name)) for name in names]
         gaps = np.any([(one.isna() | one.astype(str).isin(_ABSENT)) for one in values], axis=0)
         kept = np.flatnonzero(~gaps)
         if len(kept) == self.size:
-            return self, kept
+            return self
         self.remarks.append(
             f"{self.what}: {counted(int(gaps.sum()), 'row')} of {self.size} without a value in "
             f"{few(names)} {'is' if gaps.sum() == 1 else 'are'} left out"
         )
-        return replace(self, read=lambda name: self.read(name)[kept], size=len(kept)), kept
+        first = int((kept < self.first).sum())
+        return replace(self, read=lambda name: self.read(name)[kept], size=len(kept), first=first)
 
     def whole(self, names: Sequence[str], label: Sequence[str] = ()) -> None:
         """Raise a `DataError` that tells of all columns of these that have gaps, among them those

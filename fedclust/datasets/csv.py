@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,15 +19,14 @@ from fedclust.datasets.checks import one_line, read
 from fedclust.datasets.columns import (
     ColumnName,
     NamedColumns,
-    Unlabelled,
     few,
     listed,
     name_columns,
     no_values,
     shown,
 )
-from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs, read_targets
-from fedclust.datasets.parts import DrawnPart, check_parts, parted
+from fedclust.datasets.inputs import Tabular
+from fedclust.datasets.parts import table_dataset
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DataError, counted, require, typed
 from fedclust.helpers.files import plain_file
@@ -41,113 +40,84 @@ _USUAL = r"-?(0|[1-9]\d{0,14})(\.\d+)?"  # numbers as they are usually written
 
 
 @dataclass(frozen=True, kw_only=True)
-class Csv(Ranged):
-    """A table of numbers, as CSV or parquet; classes and clients are numbered in sorted order.
+class CsvSigns(Ranged):
+    """How the CSV files of a dataset are written.
 
     Attributes:
-        path: the file; the first line of a CSV names the columns. Or a folder of such files, one
-            behind the other; of a file in folders named as in site=north, `site` is a column.
-        label: column of the class, words or whole numbers; of another task the column, or
-            columns, of what it predicts.
-        features: columns of the inputs, None for all that are not used otherwise.
-        exclude: columns that are no inputs; None leaves out those that number the rows or repeat
-            the label, and says so.
-        client: column of the natural client, for partition=natural, or several that name it
-            together; None where there are none, or where `path` is a folder, each of whose files is
-            a client by its name.
-        group: column of the client's true group, None where there is none.
-        unit: column of whom a row is, such as a patient, which is no input; all rows of one are on
-            one side of every split. None where each row is by itself.
-        split: column that holds train or test; None where a share is drawn.
-        test_share: share of the test set, drawn from the rows of every client, or from all; not
-            used with `split`. 0 leaves it to partition=natural.
-        data_seed: seed of one draw for all seeds of a run, or with test_share=0 of the cut by
-            partition=natural; None where each draws anew, so that differences between seeds tell of
-            the choice of test rows, too.
-        normalise: mean_std (per feature, of the training rows of all clients), client (of those
-            of each client) or none.
-        fill: what a gap becomes: median, mean or most_frequent value of the training rows of all
-            clients (of the client's own with normalise=client);
-            indicator takes the mean and adds a feature that says where there was none. None
-            refuses gaps.
-        categories: onehot (a feature for each word), ordinal (their numbers in sorted order, or
-            in the order that parquet knows) or ids (these numbers, 0, 1, …, which are not scaled,
-            for a network that looks them up); a word that no training row has is unknown. A mapping
-            says so of columns by name, also of such with whole numbers, and under * of all other
-            words; a list is the order of a column's words. None refuses words.
-        unlabelled: drop leaves out rows without a value of the label, refuse refuses them.
-        separator, decimal: between two fields and before fractions, of a CSV. A first line that
-            says sep=; is followed.
-        encoding: of a CSV, by its name in Python.
+        separator, decimal: between two fields and before fractions. A first line that says sep=; is
+            followed.
+        encoding: of the text, by its name in Python.
     """
 
-    path: str
-    label: ColumnName | Sequence[ColumnName] = "label"
-    features: Sequence[ColumnName] | None = None
-    exclude: Sequence[ColumnName] | None = None
-    client: ColumnName | Sequence[ColumnName] | None = None
-    group: ColumnName | None = None
-    unit: ColumnName | None = None
-    split: ColumnName | None = None
-    test_share: Annotated[BelowOne, OnlyWith("split", None)] = 0.2
-    data_seed: Annotated[Seed | None, OnlyWith("split", None)] = None
-    normalise: Literal["mean_std", "client", "none"] = "mean_std"
-    fill: Fill | None = None
-    categories: Categories | None = None
-    unlabelled: Unlabelled = "refuse"
     separator: str = ","
     decimal: str = "."
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name_columns(self, "label", "features", "exclude", "client", "group", "unit", "split")
         object.__setattr__(self, "separator", self.separator.replace("\\t", "\t"))
-        check_signs(self.separator, self.decimal, self.encoding)
-        check_parts(self._client, self.group, self.test_share, self.split is not None)
+        for key in ("separator", "decimal"):
+            sign = getattr(self, key)
+            require(len(sign) == 1 and sign not in '"\n\r', f"dataset.{key}", sign, "one sign")
+        require(self.separator != self.decimal, "dataset.decimal", self.decimal, "another sign")
+        try:
+            "".encode(self.encoding)
+        except LookupError:
+            known = "one that Python knows, as utf-8, latin-1, utf-16"
+            require(False, "dataset.encoding", self.encoding, known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Csv(CsvSigns, Tabular):
+    """A table of numbers, as CSV or parquet; see `Tabular` for what its columns mean.
+
+    Attributes:
+        path: the file; the first line of a CSV names the columns. Or a folder of such files, one
+            behind the other; of a file in folders named as in site=north, `site` is a column.
+        client: likewise; None where there are none, or where `path` is a folder, each of whose
+            files is a client by its name.
+        split: column that holds train or test; None where a share is drawn.
+    """
+
+    split: ColumnName | None = None
+    test_share: Annotated[BelowOne, OnlyWith("split", None)] = 0.2
+    data_seed: Annotated[Seed | None, OnlyWith("split", None)] = None
+    normalise: Literal["mean_std", "client", "none"] = "mean_std"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name_columns(self, "split")
 
     @property
-    def _client(self) -> str | Sequence[str] | None:
-        """The column, or columns, of the client."""
+    def owners(self) -> str | Sequence[str] | None:
         return _FILE if self.client is None and Path(self.path).is_dir() else self.client
 
-    def load(self, targets: Targets = "classes") -> Dataset:
-        """The arrays, [N, F] float32.
+    @property
+    def names_tests(self) -> bool:
+        return self.split is not None
 
-        Args:
-            targets: what the task predicts.
+    @property
+    def used(self) -> list[str]:
+        return [*super().used, *listed(self.split)]
+
+    def load(self, targets: Targets = "classes") -> Dataset:
+        """The arrays, [N, F] float32, for a task that predicts `targets`.
 
         Raises:
             DataError: the file is missing or unreadable, lacks a column, or a column holds what it
                 may not.
         """
-        path, label, client = Path(self.path), listed(self.label), self._client
-        used = [*label, *listed(client), *listed(self.group), *listed(self.unit)]
-        used += listed(self.split)
+        path = Path(self.path)
         # classes are words; what other tasks predict is read as inputs are
-        words = used if targets == "classes" else used[len(label) :]
-        table = read("csv", path, lambda: self._table(path, used, words), key="dataset.path")
+        words = self.used if targets == "classes" else self.used[len(listed(self.label)) :]
+        table = read("csv", path, lambda: self._table(path, words), key="dataset.path")
         if table.size == 0:
             raise DataError(f"csv: {path} holds no row below its first line: give one that does")
-        wanted = Wanted(
-            features=self.features,
-            exclude=self.exclude,
-            fill=self.fill,
-            categories=self.categories,
-            normalise=self.normalise,
-        )
-        table, _ = table.labelled(label, self.unlabelled)
-        table.whole([name for name in used if name in table.names], label)
-        y = read_targets(table, self.label, targets)
-        whose = table.clients(client, self.group)
-        tests = self._tests(table)
-        x = read_inputs(table, wanted, used, y[0], whose)
-        return parted(table, path.stem, x, y, whose, tests, self.normalise, self.fill, self.unit)
+        return table_dataset(self, table, path.stem, targets)
 
-    def _tests(self, table: NamedColumns) -> Tensor | DrawnPart:
-        """Which rows are for testing, [N] bool, or how they are drawn."""
+    def tests(self, table: NamedColumns) -> Tensor | None:
         if self.split is None:
-            return DrawnPart(self.test_share, self.data_seed)
+            return None
         values = table.values("dataset.split", self.split)
         odd = np.flatnonzero(~np.isin(values, _PARTS))
         if len(odd):
@@ -170,9 +140,9 @@ class Csv(Ranged):
         plain = texts.drop_duplicates().str.replace(r"\.0+$", "", regex=True)
         return bool(pd.to_numeric(plain).nunique() == plain.nunique())
 
-    def _table(self, path: Path, used: Sequence[str], words: Sequence[str]) -> NamedColumns:
-        """The columns of a file, among them those of `used`; of a CSV those of `words` are text, in
-        which 07 is not 7 and NA is a name, unless all of one are numbers written as usual.
+    def _table(self, path: Path, words: Sequence[str]) -> NamedColumns:
+        """The columns of a file; of a CSV those of `words` are text, in which 07 is not 7 and NA is
+        a name, unless all of one are numbers written as usual.
         """
         import pandas as pd
 
@@ -180,7 +150,7 @@ class Csv(Ranged):
         is_parquet = files[0].suffix.lower() == ".parquet"
         if len({file.suffix.lower() for file in files}) > 1:
             raise DataError(f"csv: {path} has {' and '.join(_ENDS)} files: give those of one kind")
-        tables = [self._of_file(file, used, words) for file in files]
+        tables = [self._of_file(file, words) for file in files]
         table = tables[0]
         if path.is_dir():
             for file, one in zip(files, tables, strict=True):
@@ -188,9 +158,7 @@ class Csv(Ranged):
                 folders = dict(name.split("=", 1) for name in inside.parts[:-1] if "=" in name)
                 for name, value in {**folders, _FILE: str(inside.with_suffix(""))}.items():
                     one[name] = value
-                NamedColumns(
-                    what=f"csv: {file}", names=[*map(str, one.columns)], read=_nothing, size=0
-                ).known("dataset", used)
+                _named(f"csv: {file}", map(str, one.columns)).known("dataset", self.used)
             table = pd.concat(tables, ignore_index=True, sort=False)
         names = [str(name) for name in table.columns]
         remarks = passed_over("csv", path)
@@ -216,15 +184,16 @@ class Csv(Ranged):
                     table[name] = pd.to_numeric(table[name])
         return columns
 
-    def _of_file(self, path: Path, used: Sequence[str], words: Sequence[str]) -> Any:
+    def _of_file(self, path: Path, words: Sequence[str]) -> Any:
         """The columns of one file, see `_table`."""
         import pandas as pd
 
         if path.suffix.lower() != ".parquet":
-            return csv_table("csv", path, used, words, self.separator, self.decimal, self.encoding)
+            signs = self.separator, self.decimal, self.encoding
+            return csv_table("csv", path, self.used, words, *signs)
         with path.open("rb") as file:  # a name need not be UTF-8, which pyarrow expects
             table: Any = pd.read_parquet(file)
-        asked = {*used, *(self.features or ())} - {*table.columns}
+        asked = {*self.used, *(self.features or ())} - {*table.columns}
         index = [name for name in table.index.names if name in asked]
         # which is no column to pandas, but one of the file
         return table.reset_index(level=index) if index else table
@@ -326,13 +295,12 @@ def _pointed(column: Any, decimal: str) -> Any:
     if column.dtype.kind != "O":
         return column
     number = re.compile(rf"\s*[-+]?\d*{re.escape(decimal)}\d+\s*")
-    return column.map(
-        lambda value: (
-            value.replace(decimal, ".")
-            if isinstance(value, str) and number.fullmatch(value)
-            else value
-        )
-    )
+
+    def pointed(value: object) -> object:
+        is_one = isinstance(value, str) and number.fullmatch(value)
+        return str(value).replace(decimal, ".") if is_one else value
+
+    return column.map(pointed)
 
 
 def _read_table(
@@ -349,7 +317,7 @@ def _read_table(
 
     given = [str(name) for name in first.iloc[0]] if len(first) else []
     # pandas gives the second of two columns another name, and those without one
-    NamedColumns(what=f"{what}: {path}", names=[n for n in given if n], read=_nothing, size=0)
+    _named(f"{what}: {path}", filter(None, given))
     names = list(pd.read_csv(path, nrows=0, **how).columns)
     if len(names) == 1 and needed[0] not in names:
         other = next((sign for sign in ";\t|," if sign in names[0]), None)
@@ -405,22 +373,13 @@ def _check_points(what: str, table: Any, decimal: str) -> None:
             )
 
 
-def check_signs(separator: str, decimal: str, encoding: str) -> None:
-    """Raise a `ConfigError` unless the signs are one each, and not the same, and the encoding is
-    known.
+def _named(what: str, names: Iterable[str]) -> NamedColumns:
+    """Columns without values, whose names alone are looked at.
+
+    Raises:
+        DataError: two have one name.
     """
-    for key, value in (("separator", separator), ("decimal", decimal)):
-        require(len(value) == 1 and value not in '"\n\r', f"dataset.{key}", value, "one sign")
-    require(separator != decimal, "dataset.decimal", decimal, "another sign")
-    try:
-        known = bool("".encode(encoding) is not None)
-    except LookupError:
-        known = False
-    require(known, "dataset.encoding", encoding, "one that Python knows, as utf-8, latin-1, utf-16")
-
-
-def _nothing(name: str) -> Any:
-    raise AssertionError(name)
+    return NamedColumns(what=what, names=[*names], read=lambda _: np.empty(0), size=0)
 
 
 def _order(column: Any) -> list[str] | None:

@@ -8,9 +8,8 @@ that folder alone.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,21 +21,20 @@ from torch import Tensor
 from fedclust.core.task import Targets
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
-from fedclust.datasets.columns import ColumnName, NamedColumns, Unlabelled, listed, name_columns
+from fedclust.datasets.columns import NamedColumns, Owners
 from fedclust.datasets.extra import installed
-from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs, read_targets
+from fedclust.datasets.inputs import Inputs, Tabular
 from fedclust.datasets.normalise import WORDS, check_word
-from fedclust.datasets.parts import DrawnPart, check_parts, parted
-from fedclust.datasets.pictures import picture, white
+from fedclust.datasets.parts import table_dataset
+from fedclust.datasets.pictures import Source, pictures, white
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DataError, require
-from fedclust.helpers.ranges import BelowOne, Ranged, Seed, Side
+from fedclust.helpers.ranges import BelowOne, Seed, Side
 
 
 @dataclass(frozen=True, kw_only=True)
-class HuggingFace(Ranged):
-    """Pictures of one column, or numbers of several; classes and clients are numbered in sorted
-    order.
+class HuggingFace(Tabular):
+    """Pictures of one column, or numbers of several; see `Tabular` for what columns mean.
 
     Attributes:
         path: folder written by `save_to_disk`, or a name on the Hub, such as flwrlabs/femnist.
@@ -45,69 +43,42 @@ class HuggingFace(Ranged):
         revision: commit or branch of a data set of the Hub, None for the newest.
         train, test: names of the splits; without `test` a share is drawn.
         image: column of pictures; None for features.
-        features, exclude, fill, categories: of numbers, see `fedclust.datasets.csv.Csv`.
-        label: column of the class; of another task the column, or columns, of what it predicts.
-        client: column of the natural client, for partition=natural, or several that name it
-            together; None where there are none.
-        group: column of the client's true group, None where there is none.
-        unit: column of whom a row is, such as a patient, which is no input; all rows of one are on
-            one side of every split. None where each row is by itself.
-        unlabelled: see `fedclust.datasets.csv.Csv`.
-        test_share: share of the test set, drawn from the rows of every client, or from all; not
-            used with `test`. 0 leaves it to partition=natural.
-        data_seed: seed of one draw for all seeds of a run, or with test_share=0 of the cut by
-            partition=natural; None where each draws anew, so that differences between seeds tell of
-            the choice of test rows, too.
         size: side of the pictures after resizing, pixels; None leaves pictures that are all alike.
         grayscale: one channel instead of three.
-        normalise: mean_std (per feature, of the training rows of all clients; per channel of
-            pictures, of all where every seed draws its own); of pictures also unit, pixel or
-            inverted, of features also client (of the training rows of each client) or none.
+        normalise: mean_std (of pictures per channel, of all where every seed draws its own); of
+            pictures also unit, pixel or inverted, of features also client or none.
     """
 
-    path: str
     download: bool = False
     config: str | None = None
     revision: str | None = None
     train: str = "train"
     test: str | None = "test"
     image: str | None = None
-    features: Sequence[ColumnName] | None = None
-    exclude: Sequence[ColumnName] | None = None
-    fill: Fill | None = None
-    categories: Categories | None = None
-    label: ColumnName | Sequence[ColumnName] = "label"
-    client: ColumnName | Sequence[ColumnName] | None = None
-    group: ColumnName | None = None
-    unit: ColumnName | None = None
-    unlabelled: Unlabelled = "refuse"
     test_share: Annotated[BelowOne, OnlyWith("test", None)] = 0.2
     data_seed: Annotated[Seed | None, OnlyWith("test", None)] = None
     size: Side | None = None
     grayscale: bool = False
-    normalise: str = "mean_std"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name_columns(self, "label", "features", "exclude", "client", "group", "unit")
-        check_word(
-            self.normalise, WORDS if self.image is not None else ("mean_std", "client", "none")
-        )
-        check_parts(self.client, self.group, self.test_share, self.test is not None)
+        pictures = self.image is not None
+        check_word(self.normalise, WORDS if pictures else ("mean_std", "client", "none"))
         for key in ("features", "exclude", "fill", "categories"):
             value, allowed = getattr(self, key), "null with dataset.image, since an example is a"
-            plain = self.image is None or value is None
+            plain = not pictures or value is None
             require(plain, f"dataset.{key}", value, f"{allowed} picture or numbers")
         require(self.test != self.train, "dataset.test", self.test, "another split than train's")
-        pictures = self.image is not None
         plain = self.size is None and not self.grayscale
         require(pictures or plain, "dataset.size", self.size, "null without dataset.image")
 
-    def load(self, targets: Targets = "classes") -> Dataset:
-        """The arrays: [N, C, H, W] uint8 of pictures, [N, F] float32 of features.
+    @property
+    def names_tests(self) -> bool:
+        return self.test is not None
 
-        Args:
-            targets: what the task predicts.
+    def load(self, targets: Targets = "classes") -> Dataset:
+        """The arrays: [N, C, H, W] uint8 of pictures, [N, F] float32 of features, for a task that
+        predicts `targets`.
 
         Raises:
             ConfigError: the package is missing.
@@ -115,35 +86,18 @@ class HuggingFace(Ranged):
                 what it may not.
         """
         installed("datasets", "hf", "hf")
-        table, first = self._tables()
-        label = listed(self.label)
-        used = [*label, *listed(self.client), *listed(self.group), *listed(self.unit)]
-        table, kept = table.labelled(label, self.unlabelled)
-        wanted = Wanted(
-            features=self.features,
-            exclude=self.exclude,
-            fill=self.fill,
-            categories=self.categories,
-            normalise=self.normalise,
-        )
-        table.whole([name for name in used if name in table.names], label)
-        y = read_targets(table, self.label, targets)
-        whose = table.clients(self.client, self.group)
-        x = (
-            read_inputs(table, wanted, used, y[0], whose)
-            if self.image is None
-            else self._pictures(table, self.image)
-        )
-        tests = (
-            DrawnPart(self.test_share, self.data_seed)
-            if self.test is None
-            else torch.from_numpy(kept >= first)
-        )
-        name = Path(self.path).name
-        return parted(table, name, x, y, whose, tests, self.normalise, self.fill, self.unit)
+        return table_dataset(self, self._tables(), Path(self.path).name, targets)
 
-    def _tables(self) -> tuple[NamedColumns, int]:
-        """The rows of both splits, one behind the other, and how many the first has."""
+    def tests(self, table: NamedColumns) -> Tensor | None:
+        return None if self.test is None else torch.arange(table.size) >= table.first
+
+    def examples(self, table: NamedColumns, label: Tensor, whose: Owners) -> Inputs | Tensor:
+        if self.image is None:
+            return super().examples(table, label, whose)
+        return self._pictures(table, self.image)
+
+    def _tables(self) -> NamedColumns:
+        """The rows of both splits, one behind the other."""
         where = Path(self.path)
         data = read("hf", where, self._found, key="dataset.path")
         whole = data if isinstance(data, dict) else {self.train: data}
@@ -163,14 +117,14 @@ class HuggingFace(Ranged):
 
         names = [name for name in parts[0].column_names if name in parts[-1].column_names]
         sizes = [len(part) for part in parts]
-        table = NamedColumns(
+        return NamedColumns(
             what=f"hf: {self.path}",
             names=names,
             read=column,
             size=sum(sizes),
+            first=sizes[0],
             called=lambda name: getattr(parts[0].features[name], "names", None),
         )
-        return table, sizes[0]
 
     def _check_alike(self, parts: Sequence[Any]) -> None:
         """Refuse splits whose columns, or the order of whose classes, are not the same.
@@ -212,7 +166,6 @@ class HuggingFace(Ranged):
 
     def _pictures(self, table: NamedColumns, name: str) -> Tensor:
         """All pictures, [N, 1 or 3, H, W] uint8."""
-        images: npt.NDArray[np.uint8] | None = None
         values = table.values("dataset.image", name)
         for row, value in enumerate(values):
             if not isinstance(value, dict) or not {"bytes", "path"} <= set(value):
@@ -220,27 +173,19 @@ class HuggingFace(Ranged):
                     f"{table.what}, column {name}, row {row + 1} holds no picture: dataset.image "
                     "must name some"
                 )
-        most = white(map(self._source, values))
-        for row, value in enumerate(values):
-            what = f"{table.what}, column {name}, row {row + 1}"
-            one = read("hf", Path(what), partial(self._picture, value, most), key="dataset.image")
-            if images is None:
-                images = np.empty((table.size, *one.shape), dtype=np.uint8)
-            if one.shape != images.shape[1:]:
-                raise DataError(
-                    f"{what} has {one.shape[0]} x {one.shape[1]} pixels, the first "
-                    f"{images.shape[1]} x {images.shape[2]}: set dataset.size"
-                )
-            images[row] = one
-        if images is None:
+        if not len(values):
             raise DataError(f"{table.what} holds no example: see dataset.train")
-        return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
 
-    def _picture(self, value: dict[str, Any], most: int) -> npt.NDArray[np.uint8]:
-        """One picture."""
-        return picture(self._source(value), self.size, self.grayscale, most)
+        def sources() -> Iterator[tuple[str, Source]]:
+            for row, value in enumerate(values):
+                yield f"{table.what}, column {name}, row {row + 1}", self._source(value)
 
-    def _source(self, value: dict[str, Any]) -> str | io.BytesIO:
+        most = white(map(self._source, values))
+        return pictures(
+            "hf", "dataset.image", sources(), len(values), self.size, self.grayscale, most
+        )
+
+    def _source(self, value: dict[str, Any]) -> Source:
         """Where a picture is; its path is followed inside the saved folder only."""
         if value["bytes"] is not None:
             return io.BytesIO(value["bytes"])

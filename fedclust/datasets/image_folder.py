@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 import torchvision
 from torch import Tensor
@@ -16,7 +14,7 @@ from fedclust.core.types import Dataset, Names
 from fedclust.datasets.checks import checked, read
 from fedclust.datasets.copies import told_of_copies
 from fedclust.datasets.normalise import Word, affine
-from fedclust.datasets.pictures import picture, white
+from fedclust.datasets.pictures import pictures, white
 from fedclust.helpers.errors import DataError
 from fedclust.helpers.ranges import Ranged, Side
 
@@ -96,16 +94,9 @@ class ImageFolder(Ranged):
         )
 
     def _read(self, found: _Shown, most: int) -> Tensor:
-        channels = 1 if self.grayscale else 3
-        images = np.empty((len(found.samples), self.size, self.size, channels), dtype=np.uint8)
-        for row, (file, _) in enumerate(found.samples):
-            images[row] = read(
-                "image_folder",
-                Path(file),
-                partial(picture, file, self.size, self.grayscale, most),
-                key="dataset.path",
-            )
-        return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+        sources = ((str(file), str(file)) for file, _ in found.samples)
+        number, grey = len(found.samples), self.grayscale
+        return pictures("image_folder", "dataset.path", sources, number, self.size, grey, most)
 
 
 class _Shown(torchvision.datasets.ImageFolder):  # type: ignore[misc]

@@ -16,11 +16,21 @@ from torch import Tensor
 from fedclust.core.task import Targets
 from fedclust.datasets.checks import TOO_SMALL, vanishing
 from fedclust.datasets.column import Coding, Column, Read, Word, is_number
-from fedclust.datasets.columns import NamedColumns, Owners, few, listed, shown
+from fedclust.datasets.columns import (
+    ColumnName,
+    NamedColumns,
+    Owners,
+    Unlabelled,
+    few,
+    listed,
+    name_columns,
+    shown,
+)
 from fedclust.datasets.signs import by_number, rank_of, shown_sign, signs_of
 from fedclust.datasets.sites import tell_of_inputs
 from fedclust.datasets.suspects import tell, tell_of_gaps, without_slips
 from fedclust.helpers.errors import DataError, counted, require, typed
+from fedclust.helpers.ranges import BelowOne, Ranged, Seed
 
 Fill = Literal["median", "mean", "most_frequent", "indicator"]
 # of all columns of words, or by the name of a column; a list is the order of its words
@@ -34,22 +44,94 @@ _CLASSES = 4  # numbers with holes between them, of more of which they may be a 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What a config says of the inputs, see `fedclust.datasets.csv.Csv`."""
+class Tabular(Ranged):
+    """What a config says of a table: what its columns mean, and how they become inputs. Classes and
+    clients are numbered in sorted order.
 
-    features: Sequence[str] | None
-    exclude: Sequence[str] | None
-    fill: Fill | None
-    categories: Categories | None
+    Attributes:
+        path: of the data.
+        label: column of the class, words or whole numbers; of another task the column, or
+            columns, of what it predicts.
+        features: columns of the inputs, None for all that are not used otherwise.
+        exclude: columns that are no inputs; None leaves out those that number the rows or repeat
+            the label, and says so.
+        client: column of the natural client, for partition=natural, or several that name it
+            together; None where there are none.
+        group: column of the client's true group, None where there is none.
+        unit: column of whom a row is, such as a patient, which is no input; all rows of one are on
+            one side of every split. None where each row is by itself.
+        test_share: share of the test set, drawn from the rows of every client, or from all; not
+            used where the data name it. 0 leaves it to partition=natural.
+        data_seed: seed of one draw for all seeds of a run, or with test_share=0 of the cut by
+            partition=natural; None where each draws anew, so that differences between seeds tell of
+            the choice of test rows, too.
+        normalise: mean_std (per feature, of the training rows of all clients), client (of those
+            of each client) or none.
+        fill: what a gap becomes: median, mean or most_frequent value of the training rows of all
+            clients (of the client's own with normalise=client);
+            indicator takes the mean and adds a feature that says where there was none. None
+            refuses gaps.
+        categories: onehot (a feature for each word), ordinal (their numbers in sorted order, or
+            in the order that parquet knows) or ids (these numbers, 0, 1, …, which are not scaled,
+            for a network that looks them up); a word that no training row has is unknown. A mapping
+            says so of columns by name, also of such with whole numbers, and under * of all other
+            words; a list is the order of a column's words. None refuses words.
+        unlabelled: drop leaves out rows without a value of the label, refuse refuses them.
+    """
+
+    path: str
+    label: ColumnName | Sequence[ColumnName] = "label"
+    features: Sequence[ColumnName] | None = None
+    exclude: Sequence[ColumnName] | None = None
+    client: ColumnName | Sequence[ColumnName] | None = None
+    group: ColumnName | None = None
+    unit: ColumnName | None = None
+    test_share: BelowOne = 0.2
+    data_seed: Seed | None = None
     normalise: str = "mean_std"
+    fill: Fill | None = None
+    categories: Categories | None = None
+    unlabelled: Unlabelled = "refuse"
 
     def __post_init__(self) -> None:
-        require(
-            self.features is None or self.exclude is None,
-            "dataset.exclude",
-            self.exclude,
-            "null with dataset.features, which names all inputs",
-        )
+        super().__post_init__()
+        name_columns(self, "label", "features", "exclude", "client", "group", "unit")
+        allowed = "null with dataset.features, which names all inputs"
+        one = self.features is None or self.exclude is None
+        require(one, "dataset.exclude", self.exclude, allowed)
+        client = self.owners
+        some = client is None or len(client) > 0
+        require(some, "dataset.client", client, "a column, several, or null")
+        allowed = "null without dataset.client, since a client's group is meant"
+        require(self.group is None or client is not None, "dataset.group", self.group, allowed)
+        fits = self.test_share > 0 or self.names_tests or client is not None
+        allowed = "above 0 without dataset.client; with it partition=natural can cut a test set "
+        require(fits, "dataset.test_share", self.test_share, f"{allowed}per client")
+
+    @property
+    def owners(self) -> str | Sequence[str] | None:
+        """The column, or columns, of the client."""
+        return self.client
+
+    @property
+    def names_tests(self) -> bool:
+        """Whether the data say themselves what is for testing."""
+        return False
+
+    @property
+    def used(self) -> list[str]:
+        """The columns that are no inputs, those of the label first."""
+        return [
+            name for one in (self.label, self.owners, self.group, self.unit) for name in listed(one)
+        ]
+
+    def tests(self, table: NamedColumns) -> Tensor | None:
+        """Which rows are for testing, [N] bool; None where they are drawn."""
+        raise NotImplementedError
+
+    def examples(self, table: NamedColumns, label: Tensor, whose: Owners) -> Inputs | Tensor:
+        """Features, or pictures [N, C, H, W] uint8."""
+        return read_inputs(table, self, label, whose)
 
     @property
     def codings(self) -> dict[str, Coding | Sequence[Word]]:
@@ -143,19 +225,12 @@ def read_targets(
     return y.to(torch.float64 if targets == "numbers" else torch.uint8), tuple(names)
 
 
-def read_inputs(
-    table: NamedColumns,
-    wanted: Wanted,
-    used: Sequence[str],
-    label: Tensor,
-    whose: Owners | None = None,
-) -> Inputs:
+def read_inputs(table: NamedColumns, wanted: Tabular, label: Tensor, whose: Owners) -> Inputs:
     """The features of a table.
 
     Args:
         table: the columns.
         wanted: which of them, and how.
-        used: columns that mean something else.
         label: targets of the rows, see `read_targets`, to find columns that repeat them.
         whose: the clients, between which columns may differ.
 
@@ -164,6 +239,7 @@ def read_inputs(
     """
     table.known("dataset.features", wanted.features or ())
     table.known("dataset.exclude", wanted.exclude or ())
+    used = wanted.used
     out = {*used, *(wanted.exclude or ())}
     names = [n for n in table.names if n not in out] if wanted.features is None else wanted.features
     both = [name for name in names if name in used]
@@ -194,7 +270,7 @@ def read_inputs(
     indicated = wanted.fill == "indicator"
     tell(table, columns, label.numpy(), gaps=indicated, out=without)
     apart = wanted.normalise == "client"
-    tell_of_inputs(table, columns, whose or Owners(), apart=apart, indicated=indicated)
+    tell_of_inputs(table, columns, whose, apart=apart, indicated=indicated)
     for one in (one for one in columns if one.is_words):
         table.tell_alike(one.name, one.known)
         if one.is_mixed and not one.is_named:
@@ -245,7 +321,7 @@ def features_of(columns: Sequence[tuple[Column, Read]]) -> Inputs:
     )
 
 
-def _check(table: NamedColumns, columns: Sequence[Column], wanted: Wanted) -> None:
+def _check(table: NamedColumns, columns: Sequence[Column], wanted: Tabular) -> None:
     """Refuse columns that hold no numbers, or have gaps: all at once.
 
     Raises:

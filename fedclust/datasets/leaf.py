@@ -18,7 +18,7 @@ from fedclust.datasets.checks import checked, read
 from fedclust.datasets.columns import few
 from fedclust.datasets.fit import Fit
 from fedclust.datasets.normalise import affine, unchanged
-from fedclust.datasets.pictures import picture, white
+from fedclust.datasets.pictures import pictures, white
 from fedclust.datasets.tokens import WORDS, Characters, Kind, Words, text_of
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.files import plain_file
@@ -160,13 +160,8 @@ class Leaf(Ranged):
         allowed = "null, since the inputs are numbers and not names of pictures"
         require(odd is None, "dataset.images", self.images, allowed)
         most = white(str(folder / one) for one in files)
-        images = [
-            read(
-                "leaf", file, partial(picture, str(file), self.side, False, most), "dataset.images"
-            )
-            for file in (folder / one for one in files)
-        ]
-        return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous()
+        sources = ((str(folder / one), str(folder / one)) for one in files)
+        return pictures("leaf", "dataset.images", sources, len(files), self.side, False, most)
 
     def _classes(
         self, folder: Path, parts: list[_Part], lexicon: Characters | Words | None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,104 +10,52 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedclust.core.task import Targets
 from fedclust.core.types import Dataset, Names
 from fedclust.core.validation import drawn_test
 from fedclust.datasets.checks import checked
-from fedclust.datasets.columns import NamedColumns, Owners, few
+from fedclust.datasets.columns import NamedColumns, few, listed
 from fedclust.datasets.copies import told_of_copies
 from fedclust.datasets.fit import Fit
-from fedclust.datasets.inputs import Inputs
+from fedclust.datasets.inputs import Inputs, Tabular, read_targets
 from fedclust.datasets.normalise import affine, as_float32, centre, unchanged
 from fedclust.datasets.sites import tell_of_targets
 from fedclust.datasets.suspects import tell_of_units
-from fedclust.helpers.errors import DataError, require
+from fedclust.helpers.errors import DataError
 
 
-@dataclass(frozen=True)
-class DrawnPart:
-    """How test rows are drawn: their share, and the seed that decides for all seeds of a run, None
-    where each draws its own.
-    """
-
-    share: float
-    seed: int | None
-
-
-def check_parts(
-    client: str | Sequence[str] | None, group: str | None, test_share: float, named: bool
-) -> None:
-    """Raise a `ConfigError` for options that do not go together.
-
-    Args:
-        client, group: dataset.client and dataset.group.
-        test_share: dataset.test_share.
-        named: whether the data say themselves what is for testing.
-    """
-    require(
-        client is None or isinstance(client, str) or (len(client) > 0 and len(set(client)) > 0),
-        "dataset.client",
-        client,
-        "a column, several, or null",
-    )
-    require(
-        group is None or client is not None,
-        "dataset.group",
-        group,
-        "null without dataset.client, since a client's group is meant",
-    )
-    require(
-        test_share > 0 or named or client is not None,
-        "dataset.test_share",
-        test_share,
-        "above 0 without dataset.client; with it partition=natural can cut a test set per client",
-    )
-
-
-def parted(
-    table: NamedColumns,
-    name: str,
-    examples: Inputs | Tensor,
-    targets: tuple[Tensor, tuple[str, ...]],
-    whose: Owners,
-    tests: Tensor | DrawnPart,
-    normalise: str,
-    fill: str | None = None,
-    unit: str | None = None,
-) -> Dataset:
-    """The dataset of rows that are cut into training and test examples.
-
-    Args:
-        table: where they are from.
-        name: of the dataset.
-        examples: features, or pictures [N, C, H, W] uint8.
-        targets, whose: what `read_targets` and `NamedColumns.clients` return.
-        tests: [N] bool, which rows are for testing, or how they are drawn. Where every seed draws
-            its own, those of seed 0 are the dataset's.
-        normalise: a word of `fedclust.datasets.normalise`, client or none.
-        fill: see `fedclust.datasets.fit.Fit`.
-        unit: column of whom the rows are, which no split divides; None where each is by itself.
+def table_dataset(options: Tabular, table: NamedColumns, name: str, targets: Targets) -> Dataset:
+    """The dataset of a table whose rows are cut into training and test examples. Where every seed
+    draws its own test rows, those of seed 0 are the dataset's.
 
     Raises:
-        DataError: nothing is left to train on, or a class has test rows only.
+        DataError: nothing is left to train on, a class has test rows only, or a column holds what
+            it may not.
     """
-    y, known = targets
-    owner = whose.of_row
+    label, normalise = listed(options.label), options.normalise
+    table = table.labelled(label, options.unlabelled)
+    table.whole([one for one in options.used if one in table.names], label)
+    y, known = read_targets(table, options.label, targets)
+    whose = table.clients(options.owners, options.group)
+    tests = options.tests(table)
+    examples = options.examples(table, y, whose)
+    owner, fixed = whose.of_row, tests is not None
     anew = cut_seed = None
-    fixed = not isinstance(tests, DrawnPart)
     how: Literal["drawn", "cut", "fixed"] = "fixed"
-    unit_of = None if unit is None else table.units(unit)
-    if isinstance(tests, DrawnPart):
-        how = "drawn" if tests.share else "cut"
-        cut_seed = None if tests.share else tests.seed
-        anew = tests.share if tests.seed is None and tests.share else None
-        tests = drawn_test(owner, table.size, tests.share, tests.seed or 0, y, unit_of)
+    unit_of = None if options.unit is None else table.units(options.unit)
+    if tests is None:
+        share, seed = options.test_share, options.data_seed
+        how = "drawn" if share else "cut"
+        cut_seed = None if share else seed
+        anew = share if seed is None and share else None
+        tests = drawn_test(owner, table.size, share, seed or 0, y, unit_of)
     if bool(tests.all()):
         raise DataError(
             f"{table.what} leaves no row to train on: lower dataset.test_share, or see which rows "
             "the data name for training"
         )
     tell_of_targets(table, y.numpy(), known, whose, classes=y.dim() == 1)
-    if unit is None:
+    if unit_of is None:
         tell_of_units(table, owner, tests, how)
     unseen = [known[k] for k in range(len(known)) if not bool((y[~tests] == k).any())]
     if unseen and fixed and y.dim() == 1:
@@ -125,7 +72,7 @@ def parted(
         x, less = _as_float32(table, examples, seen, normalise)
         raw = {"columns": [asdict(one) for one in examples.columns], "less": less}
         coded, flags = torch.from_numpy(examples.coded), torch.from_numpy(examples.flags)
-        fit = Fit(normalise, fill, coded, names.features, flags)
+        fit = Fit(normalise, options.fill, coded, names.features, flags)
         word = "none" if fit.anyway else normalise
     else:
         x, word = examples, normalise

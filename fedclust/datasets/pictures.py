@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from PIL import Image, ImageOps
+from torch import Tensor
+
+from fedclust.datasets.checks import read
+from fedclust.helpers.errors import DataError
 
 Bytes = npt.NDArray[np.uint8]
-
-
+Source = str | IO[bytes]  # a path, or an open file
 WHITE = 65535  # of 16 bits
 
 
-def white(sources: Iterable[str | IO[bytes]]) -> int:
+def white(sources: Iterable[Source]) -> int:
     """What is white in pictures of 16 bits: the largest number of as many bits as they use, so that
     12 bits in 16, as of computed tomography, keep 256 greys. 65535 where none has 16 bits.
     """
@@ -31,12 +36,48 @@ def white(sources: Iterable[str | IO[bytes]]) -> int:
     return max(2 ** largest.bit_length() - 1, 255) if largest else WHITE
 
 
-def picture(source: str | IO[bytes], size: int | None, grayscale: bool, most: int = WHITE) -> Bytes:
+def pictures(
+    what: str,
+    key: str,
+    sources: Iterable[tuple[str, Source]],
+    number: int,
+    size: int | None,
+    grayscale: bool,
+    most: int,
+) -> Tensor:
+    """All pictures, [N, 1 or 3, H, W] uint8, each read and resized once.
+
+    Args:
+        what: the dataset's kind, for messages.
+        key: the config key that decides where they are.
+        sources: where each is, for messages, and itself.
+        number: N, at least 1.
+        size, grayscale, most: see `picture`.
+
+    Raises:
+        DataError: one cannot be read, or they differ in size where `size` is None.
+    """
+    images: Bytes = np.empty(0, dtype=np.uint8)
+    for row, (where, source) in enumerate(sources):
+        one = read(what, where, partial(picture, source, size, grayscale, most), key)
+        if row == 0:
+            images = np.empty((number, *one.shape), dtype=np.uint8)
+        if one.shape != images.shape[1:]:
+            height, width = images.shape[1:3]
+            raise DataError(
+                f"{where} has {one.shape[0]} x {one.shape[1]} pixels, the first "
+                f"{height} x {width}: set dataset.size"
+            )
+        images[row] = one
+    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+
+
+def picture(source: Source, size: int | None, grayscale: bool, most: int = WHITE) -> Bytes:
     """The picture of a file as a viewer shows it, [size, size, 1 or 3] uint8, or of its own size
     [H, W, 1 or 3].
 
     Args:
-        source: a path, or an open file.
+        source: it.
         size: side after resizing, pixels; None leaves it.
         grayscale: one channel instead of three.
         most: what is white in a picture of 16 bits, see `white`.

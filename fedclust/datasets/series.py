@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
 from fedclust.datasets.columns import ColumnName, name_columns, shown
-from fedclust.datasets.csv import check_signs, csv_table, passed_over, table_files
+from fedclust.datasets.csv import CsvSigns, csv_table, passed_over, table_files
 from fedclust.datasets.sites import told
 from fedclust.datasets.suspects import stands_for_a_gap
 from fedclust.datasets.windows import Values, Windows
@@ -29,7 +29,7 @@ _AMERICAN = ("%m/%d/%Y %I:%M %p", "%m/%d/%Y %I:%M:%S %p")  # of which pandas gue
 
 
 @dataclass(frozen=True, kw_only=True)
-class Series(Windows):
+class Series(CsvSigns, Windows):
     """Forecasts of one column, for task=regression; see `Windows` for how series are cut.
 
     Attributes:
@@ -48,8 +48,7 @@ class Series(Windows):
             none.
         normalise: mean_std (of every channel, by the training parts) or none. Targets keep their
             unit here; the task standardises them.
-        separator, decimal: between two fields and before fractions, of a CSV.
-        encoding: of a CSV, by its name in Python.
+        separator, decimal, encoding: see `CsvSigns`.
     """
 
     path: str
@@ -60,15 +59,10 @@ class Series(Windows):
     client: ColumnName | None = None
     group: ColumnName | None = None
     normalise: Literal["mean_std", "none"] = "mean_std"
-    separator: str = ","
-    decimal: str = "."
-    encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         name_columns(self, "value", "features", "time", "client", "group")
-        object.__setattr__(self, "separator", self.separator.replace("\\t", "\t"))
-        check_signs(self.separator, self.decimal, self.encoding)
 
     def load(self) -> Dataset:
         """The windows, clients in the sorted order of their names.

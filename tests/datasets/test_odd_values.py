@@ -16,8 +16,8 @@ import yaml
 from fedclust.config.objects import Objects
 from fedclust.config.tree import CONF
 from fedclust.core.types import Dataset
-from fedclust.datasets.columns import NamedColumns
-from fedclust.datasets.inputs import Wanted, read_inputs
+from fedclust.datasets.columns import NamedColumns, Owners
+from fedclust.datasets.inputs import Tabular, read_inputs
 from fedclust.helpers.errors import DataError, UserError
 
 ODD = (None, -1, 0, 0.5, 1e300, float("inf"), float("nan"), 10**30, "abc", "", "a\nb", "x", True)
@@ -85,6 +85,6 @@ def test_an_odd_value_is_one_line_or_read(
 def test_a_time_is_no_number() -> None:
     when = np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[ns]")
     table = NamedColumns(what="t", names=["when"], read=lambda _: when, size=2)
-    wanted = Wanted(features=None, exclude=None, fill=None, categories=None)
+    wanted = Tabular(path="", label=[])
     with pytest.raises(DataError, match=r"has dates in column when \(2020-01-01.* in row 1\)"):
-        read_inputs(table, wanted, [], torch.arange(2))
+        read_inputs(table, wanted, torch.arange(2), Owners())

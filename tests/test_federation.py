@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from toys import federation_of, pool_of
 
 from fedclust.core.federation import build, describe, digest, label_histogram, summary
-from fedclust.core.types import Dataset, Federation, Pool, Split
+from fedclust.core.types import Dataset, Pool, Split
 from fedclust.core.validation import redrawn
 from fedclust.datasets.digits import Digits
 from fedclust.helpers.errors import DataError
@@ -160,21 +161,11 @@ def test_labels_are_never_needed_to_cut_images(digits: Dataset) -> None:
 
 
 def test_rows_of_several_clients_and_of_training_and_test_are_counted() -> None:
-    pool = Pool(
-        x=torch.zeros(4, 1),
-        y=torch.tensor([0, 1, 0, 1]),
-        scale=torch.ones(1),
-        shift=torch.zeros(1),
-        num_classes=2,
-    )
-    train = Split.of([torch.tensor([0, 1]), torch.tensor([1, 2])])
+    pool = pool_of(torch.zeros(4, 1), torch.tensor([0, 1, 0, 1]))
+    group = torch.tensor([-1, -1])
     feds = [
-        Federation(pool=pool, train=train, test=Split.of(tests), group=torch.tensor([-1, -1]))
-        for tests in (
-            [torch.tensor([3]), torch.tensor([2, 3])],
-            [torch.tensor([3, 2]), torch.tensor([], dtype=torch.int64)],
-            [torch.tensor([3]), torch.tensor([0])],
-        )
+        federation_of(pool, [[0, 1], [1, 2]], test, group)
+        for test in ([[3], [2, 3]], [[3, 2], []], [[3], [0]])
     ]
     told = [summary(fed) for fed in feds]
     # of seven rows, 1, 2 and 3 are there once more; somebody trains on 2
@@ -211,8 +202,6 @@ def test_examples_that_a_seed_draws_anew_are_the_same_rows_and_copied_once() -> 
     assert sorted(place.tolist()) == list(range(37))
     assert torch.equal(torch.cat([seen.x_train, seen.x_test]), x[place])
     assert torch.equal(torch.cat([seen.y_train, seen.y_test]), y[place])
-    assert seen.owner is not None
-    assert seen.test_owner is not None
     assert torch.equal(torch.cat([seen.owner, seen.test_owner]), owner[place])
 
     large = replace(dataset, x_train=torch.ones(30, 10_000), x_test=torch.ones(7, 10_000))

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
+from toys import federation_of, pool_of
 
 from fedclust.algorithms.ifca import IFCA
 from fedclust.core.calls import LossCall
-from fedclust.core.types import Federation, Pool, Round, Split
+from fedclust.core.types import Federation, Round, Split
 from fedclust.engines import make_engine
 from fedclust.engines.clients import LastLosses, SeedClients
 from fedclust.engines.fused import FusedEngine
@@ -26,10 +27,8 @@ CLIENTS = 6
 
 def federation() -> Federation:
     x = torch.rand(60, 5, generator=torch.Generator().manual_seed(1))
-    one = torch.ones(1)
-    pool = Pool(x=x, y=torch.arange(60) % 3, scale=one, shift=0 * one, num_classes=3)
-    split = Split.of([torch.arange(i, 60, CLIENTS) for i in range(CLIENTS)])
-    return Federation(pool=pool, train=split, test=split, group=torch.arange(CLIENTS) % 2)
+    rows = [range(i, 60, CLIENTS) for i in range(CLIENTS)]
+    return federation_of(pool_of(x, torch.arange(60) % 3, 3), rows)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from toys import pool_of
 
 from fedclust.core.front import Gradient, Train
 from fedclust.core.types import Federation, Pool, Split
@@ -24,16 +25,8 @@ def pools(view: ImageToInput | None = None, side: int = 4) -> tuple[Pool, Pool]:
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (20, 1, side, side), generator=generator, dtype=torch.uint8)
     image = torch.arange(20).repeat_interleave(3)
-    shared = Pool(
-        x=x,
-        y=torch.arange(ROWS) % 4,
-        scale=torch.full((1, 1, 1), 1 / 255),
-        shift=torch.full((1, 1, 1), -0.5),
-        num_classes=4,
-        view=view,
-        image=image,
-        concepts=3,
-    )
+    labels = torch.arange(ROWS) % 4
+    shared = pool_of(x, labels, 4, 1 / 255, -0.5, view=view, image=image, concepts=3)
     return shared, replace(shared, x=x[image], image=None)
 
 

@@ -13,8 +13,9 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor
+from toys import blank, evaluation_of, federation_of, round_of
 
-from fedclust.core.types import Cost, Evaluation, Federation, Pool, Round, Served, Split
+from fedclust.core.types import Cost
 from fedclust.helpers.errors import ConfigError, RunFolderError
 from fedclust.runtime.recorder import Recorder
 from fedclust.trackers.none import NoTracker
@@ -33,40 +34,12 @@ class Memory(NoTracker):
         self.seen.append((round, {seed: dict(of_seed) for seed, of_seed in values.items()}))
 
 
-def federation(group: Tensor) -> Federation:
-    pool = Pool(
-        x=torch.zeros(1, 1),
-        y=torch.zeros(1, dtype=torch.int64),
-        scale=torch.ones(1),
-        shift=torch.zeros(1),
-        num_classes=2,
-    )
-    train = Split.of([torch.zeros(i + 1, dtype=torch.int64) for i in range(len(group))])
-    return Federation(pool=pool, train=train, test=train, group=group)
-
-
 def evaluate(recorder: Recorder, seed: int, t: int, label: Tensor) -> dict[str, float]:
-    fed = federation(torch.arange(CLIENTS) % 2)
-    yes = torch.ones(CLIENTS, dtype=torch.bool)
-    rnd = Round(
-        t=t,
-        seed=seed,
-        fed=fed,
-        cohort=torch.arange(CLIENTS),
-        present=yes,
-        shifted=~yes,
-        work=yes.float(),
-        dropped=~yes,
-    )
+    rows = [[0] * (i + 1) for i in range(CLIENTS)]
+    rnd = round_of(federation_of(blank(), rows, group=torch.arange(CLIENTS) % 2), t, seed)
     count = torch.where(label >= 0, 10, 0)
-    served = Served(models=torch.zeros(2, 4), label=label)
-    correct = (count * 0.1 * (t % 10)).round().long()
-    return recorder.evaluate(
-        rnd,
-        Evaluation(
-            served=served, loss_sum=count * (0.1 + t), sums=correct[:, None].double(), count=count
-        ),
-    )
+    correct = (count * 0.1 * (t % 10)).round()
+    return recorder.evaluate(rnd, evaluation_of(label, correct, count, count * (0.1 + t), 2))
 
 
 def label_of(seed: int, t: int) -> Tensor:
@@ -178,15 +151,8 @@ def test_clients_parquet_holds_every_client_of_every_evaluation(tmp_path: Path) 
     recorder.finish()
     table = pd.read_parquet(tmp_path / "clients.parquet")
     assert list(table.columns) == [
-        "seed",
-        "round",
-        "client",
-        "group",
-        "label",
-        "train_count",
-        "test_count",
-        "loss_sum",
-        "correct",
+        *("seed", "round", "client", "group", "label"),
+        *("train_count", "test_count", "loss_sum", "correct"),
     ]
     assert len(table) == 3 * len(SEEDS) * CLIENTS
     assert table[["round", "seed", "client"]].apply(tuple, axis=1).is_monotonic_increasing

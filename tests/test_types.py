@@ -6,43 +6,26 @@ from dataclasses import replace
 
 import pytest
 import torch
+import toys
 from pretend_cuda import CUDA, pretend_cuda
 
 import fedclust.types
 from fedclust.core import types as core
-from fedclust.core.types import Cost, Federation, Pool, Round, Split
+from fedclust.core.types import Cost, Pool, Round, Split
 from fedclust.helpers.ops import on_host
 
 
 def pool() -> Pool:
     x = torch.arange(24, dtype=torch.uint8).view(6, 1, 2, 2)
-    scale, shift = torch.tensor([2.0]).view(1, 1, 1), torch.tensor([-1.0]).view(1, 1, 1)
-    return Pool(x=x, y=torch.arange(6) % 3, scale=scale, shift=shift, num_classes=3)
+    return toys.pool_of(x, torch.arange(6) % 3, 3, scale=2.0, shift=-1.0)
 
 
 def split() -> Split:
-    return Split.of(
-        [torch.tensor([4, 1]), torch.tensor([], dtype=torch.int64), torch.tensor([0, 2, 5])]
-    )
+    return toys.split_of([[4, 1], [], [0, 2, 5]])
 
 
 def round_of(num_clients: int = 50, t: int = 0, seed: int = 0) -> Round:
-    table = Split.of([torch.tensor([0])] * num_clients)
-    fed = Federation(
-        pool=pool(), train=table, test=table, group=torch.zeros(num_clients, dtype=torch.int64)
-    )
-    everyone = torch.arange(num_clients)
-    yes = everyone >= 0
-    return Round(
-        t=t,
-        seed=seed,
-        fed=fed,
-        cohort=everyone,
-        present=yes,
-        shifted=~yes,
-        work=yes.float(),
-        dropped=~yes,
-    )
+    return toys.round_of(toys.federation_of(pool(), [[0]] * num_clients), t, seed)
 
 
 def test_a_split_gives_padded_rows_in_the_order_asked() -> None:

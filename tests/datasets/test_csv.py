@@ -147,13 +147,8 @@ class Sorted(Natural):
     def pool(self, dataset: Dataset) -> Pool:
         plain = super().pool(dataset)
         order = plain.y.argsort(stable=True)
-        return Pool(
-            x=plain.x[order],
-            y=plain.y[order],
-            scale=plain.scale,
-            shift=plain.shift,
-            num_classes=plain.num_classes,
-        )
+        x, y = plain.x[order], plain.y[order]
+        return Pool(x=x, y=y, scale=plain.scale, shift=plain.shift, num_classes=3)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
         rows = torch.arange(120).split(40)  # client k has label k

@@ -10,6 +10,7 @@ import torch
 from configs import composed
 from torch import nn
 from torchvision import models
+from toys import pool_of
 
 from fedclust.config.build import build
 from fedclust.core.pool import Pool
@@ -32,13 +33,7 @@ def pictures(num: int = 70) -> Pool:
     draw = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (num, 1, 32, 32), generator=draw, dtype=torch.uint8)
     x[-1] = x[0]
-    return Pool(
-        x=x,
-        y=torch.arange(num) % 3,
-        scale=torch.tensor(1 / 255),
-        shift=torch.tensor(-0.5),
-        num_classes=3,
-    )
+    return pool_of(x, torch.arange(num) % 3, 3, 1 / 255, -0.5)
 
 
 def test_features_are_what_enters_the_last_layer(tmp_path: Path, weights: str) -> None:
@@ -92,15 +87,9 @@ def test_they_are_computed_once_and_damage_is_found(
 
 def test_pixels_and_size(tmp_path: Path, weights: str) -> None:
     asked = Features(model="shufflenet_v2_x0_5", weights=weights, size=16, pixels="imagenet")
+    white = torch.full((1, 1, 32, 32), 255, dtype=torch.uint8)
     seen = asked._seen(
-        Pool(
-            x=torch.full((1, 1, 32, 32), 255, dtype=torch.uint8),
-            y=torch.zeros(1, dtype=torch.int64),
-            scale=torch.tensor(1 / 255),
-            shift=torch.tensor(0.0),
-            num_classes=2,
-        ),
-        slice(0, 1),
+        pool_of(white, torch.zeros(1, dtype=torch.int64), scale=1 / 255), slice(0, 1)
     )
     assert seen.shape == (1, 3, 16, 16)
     expected = torch.tensor([0.515 / 0.229, 0.544 / 0.224, 0.594 / 0.225])

@@ -12,6 +12,7 @@ import pytest
 import torch
 from configs import composed
 from torch import Tensor, nn
+from toys import pool_of
 
 import fedclust
 from fedclust.config.build import build
@@ -42,14 +43,10 @@ MODELS: dict[str, nn.Module] = {
 
 def tokens(num: int = 12) -> Pool:
     draw = torch.Generator().manual_seed(0)
-    return Pool(
-        x=torch.randint(0, VOCABULARY, (num, LENGTH), generator=draw).to(torch.uint8),
-        y=torch.randint(0, CLASSES, (num,), generator=draw),
-        scale=torch.tensor(9.0),  # of no effect on ids
-        shift=torch.tensor(9.0),
-        num_classes=CLASSES,
-        vocabulary=VOCABULARY,
-    )
+    x = torch.randint(0, VOCABULARY, (num, LENGTH), generator=draw).to(torch.uint8)
+    y = torch.randint(0, CLASSES, (num,), generator=draw)
+    # scale and shift have no effect on ids
+    return pool_of(x, y, CLASSES, 9.0, 9.0, vocabulary=VOCABULARY)
 
 
 def shards(*count: int) -> Shards:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from toys import pool_of
 
 from fedclust.core.federation import build
 from fedclust.core.types import Dataset, Pool
@@ -29,14 +30,7 @@ def pool(view: ImageToInput | None, num_examples: int = 6, side: int = 7) -> Poo
         dtype=torch.uint8,
         generator=torch.Generator().manual_seed(1),
     )
-    return Pool(
-        x=x,
-        y=torch.arange(num_examples),
-        scale=torch.tensor(1 / 255),
-        shift=torch.tensor(0.0),
-        num_classes=num_examples,
-        view=view,
-    )
+    return pool_of(x, torch.arange(num_examples), num_examples, 1 / 255, view=view)
 
 
 def keys(rows: int) -> Tensor:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from toys import evaluation_of, federation_of, pool_of, round_of
 
-from fedclust.core.types import Evaluation, Federation, Pool, Round, Served, Split
+from fedclust.core.types import Evaluation, Federation, Round, Served
 from fedclust.metrics import METRICS
 from fedclust.metrics.after_change import AfterChange
 from fedclust.metrics.recovery import share_error
-from fedclust.scenarios.static import Static
 from fedclust.tasks.regression import Regression
 
 CLIENTS = 4
@@ -20,36 +20,22 @@ CLIENTS = 4
 
 def federation(concepts: int = 2, index: list[list[int]] | None = None) -> Federation:
     """Four clients with two examples each, or the rows given."""
-    pool = Pool(
-        x=torch.zeros(8, 1),
-        y=torch.zeros(8 * concepts, dtype=torch.int64),
-        scale=torch.ones(1),
-        shift=torch.zeros(1),
-        num_classes=2,
-        image=torch.arange(8).repeat_interleave(concepts),
-        concepts=concepts,
-    )
-    rows = index or [[0, 1]] * CLIENTS
-    split = Split.of([torch.tensor(row) for row in rows])
-    group = torch.zeros(len(rows), dtype=torch.int64)
-    return Federation(pool=pool, train=split, test=split, group=group)
+    image = torch.arange(8).repeat_interleave(concepts)
+    x, y = torch.zeros(8, 1), torch.zeros(8 * concepts, dtype=torch.int64)
+    pool = pool_of(x, y, image=image, concepts=concepts)
+    return federation_of(pool, index or [[0, 1]] * CLIENTS)
 
 
 def at(t: int, shifted: list[bool] | None = None) -> Round:
-    rnd = next(Static().rounds(federation(), 0))
+    rnd = round_of(federation())
     mask = torch.tensor(shifted or [False] * CLIENTS)
     return replace(rnd, t=t, shifted=mask, is_change=shifted is not None)
 
 
 def result_of(correct: list[int]) -> Evaluation:
     """Of 100 test examples each."""
-    label = torch.zeros(len(correct), dtype=torch.int64)
-    return Evaluation(
-        served=Served(models=torch.zeros(1, 1), label=label),
-        loss_sum=torch.zeros(len(correct), dtype=torch.float64),
-        sums=torch.tensor(correct)[:, None].double(),
-        count=torch.full((len(correct),), 100),
-    )
+    right = torch.tensor(correct)
+    return evaluation_of(0 * right, right, torch.full_like(right, 100))
 
 
 def test_a_fall_and_a_recovery_are_told_of_the_clients_that_changed() -> None:
@@ -113,7 +99,7 @@ def test_shares_of_models_are_compared_with_those_of_concepts(
 ) -> None:
     # client 0: half of its examples under each concept; client 1: all under concept 0
     fed = federation(index=[[0, 1, 2, 3], [0, 2, 4, 6]])
-    rnd = replace(next(Static().rounds(fed, 0)), fed=fed)
+    rnd = round_of(fed)
     mixed = torch.tensor(weight)
     served = Served.mixture(torch.zeros(mixed.shape[1], 1), mixed, torch.tensor([True, True]))
     result = share_error(replace(result_of([0, 0]), served=served), rnd)

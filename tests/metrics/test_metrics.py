@@ -9,15 +9,15 @@ import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from torch import Tensor
+from toys import blank, evaluation_of, federation_of, round_of
 
-from fedclust.core.types import Evaluation, Federation, Pool, Round, Served, Split
+from fedclust.core.types import Evaluation, Round
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ops import discrepancy
 from fedclust.metrics import METRICS, document, meaning
 from fedclust.metrics.accuracy import accuracy
 from fedclust.metrics.contingency import contingency
 from fedclust.metrics.recovery import recovery, sizes
-from fedclust.scenarios.static import Static
 
 
 def case(
@@ -28,23 +28,9 @@ def case(
     models: int = 9,
 ) -> tuple[Evaluation, Round]:
     size = len(label)
-    pool = Pool(
-        x=torch.zeros(1, 1),
-        y=torch.zeros(1, dtype=torch.int64),
-        scale=torch.ones(1),
-        shift=torch.zeros(1),
-        num_classes=2,
-    )
-    split = Split.of([torch.zeros(1, dtype=torch.int64)] * size)
-    fed = Federation(pool=pool, train=split, test=split, group=torch.tensor(group))
-    rnd = next(Static().rounds(fed, 0))
-    tested = torch.tensor(count or [10] * size)
-    return Evaluation(
-        served=Served(models=torch.zeros(models, 3), label=torch.tensor(label)),
-        loss_sum=tested.double() * 2.0,
-        sums=torch.tensor(correct or [0] * size)[:, None].double(),
-        count=tested,
-    ), rnd
+    rnd = round_of(federation_of(blank(), [[0]] * size, group=torch.tensor(group)))
+    tested, right = torch.tensor(count or [10] * size), torch.tensor(correct or [0] * size)
+    return evaluation_of(torch.tensor(label), right, tested, 2.0 * tested, models), rnd
 
 
 def test_pooled_accuracy_weighs_examples_and_client_mean_weighs_clients() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from toys import federation_of, pool_of, round_of
 
-from fedclust.core.types import Federation, Pool, Round, Served, Split
+from fedclust.core.types import Pool, Served
 from fedclust.core.verbs import Engine
 from fedclust.engines import clients as module
 from fedclust.engines.clients import SeedClients
@@ -16,21 +17,6 @@ from fedclust.engines.fused import FusedEngine
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.rng import Stream
 from fedclust.models.mlp import mlp
-
-
-def round_of(fed: Federation) -> Round:
-    everybody = torch.arange(fed.num_clients)
-    yes = torch.ones(fed.num_clients, dtype=torch.bool)
-    return Round(
-        t=0,
-        seed=0,
-        fed=fed,
-        cohort=everybody,
-        present=yes,
-        shifted=~yes,
-        work=yes.float(),
-        dropped=~yes,
-    )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -43,17 +29,11 @@ def test_every_client_has_its_own(
     """
     monkeypatch.setattr(module, "_OUTPUTS", most)
     draw = torch.Generator().manual_seed(0)
-    pool = Pool(
-        x=torch.randn(20, 3, generator=draw),
-        y=torch.randint(0, 4, (20,), generator=draw),
-        scale=torch.ones(3),
-        shift=torch.zeros(3),
-        num_classes=4,
+    pool = pool_of(
+        torch.randn(20, 3, generator=draw), torch.randint(0, 4, (20,), generator=draw), 4
     )
-    rows = [torch.arange(5), torch.arange(5, 9), torch.arange(9, 12), torch.arange(0)]
-    split = Split.of([*rows, torch.arange(12, 20)])
-    fed = Federation(pool=pool, train=split, test=split, group=torch.zeros(5, dtype=torch.int64))
-    rnd = round_of(fed)
+    rows = [range(5), range(5, 9), range(9, 12), [], range(12, 20)]
+    rnd = round_of(federation_of(pool, rows))
     engine = LoopEngine(mlp((3,), 4, hidden=[]), pool)
     models = torch.stack([engine.init(Stream.of(0, "init", k)) for k in range(3)])
     share = torch.rand(5, 3, generator=draw) if weighted else None
@@ -77,15 +57,10 @@ def test_every_client_has_its_own(
 @pytest.mark.parametrize("kind", [LoopEngine, FusedEngine])
 def test_sure_predictions_are_told_apart(kind: Callable[[Any, Pool], Engine]) -> None:
     """Logits of 20 to 30 are probabilities of 1 in float32, and not in float64."""
-    rows = [torch.arange(8)]
     x = torch.arange(20.0, 28.0).unsqueeze(1)
-    pool = Pool(
-        x=x, y=torch.ones(8).long(), scale=torch.ones(1), shift=torch.zeros(1), num_classes=2
-    )
+    pool = pool_of(x, torch.ones(8).long())
     assert len(torch.stack([0 * x[:, 0], x[:, 0]], 1).softmax(1)[:, 1].unique()) == 1
-    split = Split.of(rows)
-    fed = Federation(pool=pool, train=split, test=split, group=torch.zeros(1, dtype=torch.int64))
-    rnd = round_of(fed)
+    rnd = round_of(federation_of(pool, [range(8)]))
     engine = kind(mlp((1,), 2, hidden=[]), pool)
     models = torch.zeros(1, engine.layout.num_params)
     weight = engine.layout[next(iter(engine.layout.names))]

@@ -13,8 +13,9 @@ import torch
 from omegaconf import OmegaConf
 from rich.console import Console
 from torch import Tensor
+from toys import blank, evaluation_of, federation_of, round_of
 
-from fedclust.core.types import Cost, Evaluation, Federation, Pool, Round, Served, Split
+from fedclust.core.types import Cost, Evaluation, Federation
 from fedclust.papers.reports import all_contents, contents
 from fedclust.report.table import Table
 from fedclust.report.terminal import print_summary
@@ -27,40 +28,14 @@ TESTED = 50  # test examples per client
 
 
 def federation(group: Tensor) -> Federation:
-    pool = Pool(
-        x=torch.zeros(4, 1),
-        y=torch.zeros(4, dtype=torch.int64),
-        scale=torch.ones(1),
-        shift=torch.zeros(1),
-        num_classes=2,
-    )
-    train = Split.of([torch.zeros(3, dtype=torch.int64) for _ in group])
-    return Federation(pool=pool, train=train, test=train, group=group)
+    return federation_of(blank(), [[0, 0, 0]] * len(group), group=group)
 
 
 def evaluation(label: Tensor, accuracy: Tensor | float, models: int) -> Evaluation:
     """Every served client gets round(accuracy * TESTED) of its TESTED examples right."""
     count = torch.where(label >= 0, TESTED, 0)
-    correct = (torch.as_tensor(accuracy) * count).round().to(torch.int64)
-    served = Served(models=torch.zeros(models, 2), label=label)
-    return Evaluation(
-        served=served, loss_sum=0.5 * count.double(), sums=correct[:, None].double(), count=count
-    )
-
-
-def round_of(fed: Federation, seed: int, t: int) -> Round:
-    everybody = torch.arange(fed.num_clients)
-    yes = everybody >= 0
-    return Round(
-        t=t,
-        seed=seed,
-        fed=fed,
-        cohort=everybody,
-        present=yes,
-        shifted=~yes,
-        work=yes.float(),
-        dropped=~yes,
-    )
+    correct = (torch.as_tensor(accuracy) * count).round()
+    return evaluation_of(label, correct, count, 0.5 * count.double(), models)
 
 
 def labels(name: str, group: Tensor, seed: int, t: int) -> Tensor:
@@ -137,7 +112,7 @@ def job(
             label = labels(name, group, seed, t)
             models = clients if name == "local" else 1 if name == "fedavg" else 4
             recorder.evaluate(
-                round_of(fed, seed, t), evaluation(label, accuracy(name, seed, t), models)
+                round_of(fed, t, seed), evaluation(label, accuracy(name, seed, t), models)
             )
     recorder.finish()
     full = {

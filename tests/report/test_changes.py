@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from toys import blank, evaluation_of, federation_of
 
-from fedclust.core.types import Evaluation, Federation, Pool, Served, Split
+from fedclust.core.types import Evaluation, Federation
 from fedclust.report.arms import arms
 from fedclust.report.reading import read_run
 from fedclust.report.tables import changes_table
@@ -20,22 +21,13 @@ CLIENTS = 8
 
 
 def federation() -> Federation:
-    one = torch.ones(1)
-    y = torch.zeros(4, dtype=torch.int64)
-    pool = Pool(x=torch.zeros(4, 1), y=y, scale=one, shift=0 * one, num_classes=2)
-    split = Split.of([torch.arange(3)] * CLIENTS)
-    return Federation(pool=pool, train=split, test=split, group=torch.arange(CLIENTS) // 2)
+    return federation_of(blank(), [[0, 1, 2]] * CLIENTS, group=torch.arange(CLIENTS) // 2)
 
 
 def evaluation(accuracy: float) -> Evaluation:
     """Every client gets this part of its 50 test examples right, with the one model there is."""
     count = torch.full((CLIENTS,), 50)
-    return Evaluation(
-        served=Served(models=torch.zeros(1, 2), label=torch.zeros(CLIENTS, dtype=torch.int64)),
-        loss_sum=count.double(),
-        sums=(accuracy * count).round().double()[:, None],
-        count=count,
-    )
+    return evaluation_of(0 * count, (accuracy * count).round(), count, count.double())
 
 
 def write(folder: Path, *, drifting: bool) -> Path:

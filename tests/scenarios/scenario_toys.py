@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor
+from toys import pool_of
 
-from fedclust.core.types import Federation, Pool, Round, Split
+from fedclust.core.types import Federation, Round, Split
 from fedclust.core.verbs import Scenario
 
 CLASSES = 6
@@ -48,10 +48,9 @@ def federation(
             begin += size
         splits.append(Split.of(rows))
     y = torch.cat(labels).repeat_interleave(2)
-    one, zero = torch.ones(1), torch.zeros(1)
     number = torch.arange(len(y))
     x = torch.stack([number, number // 2 % 4], 1).float()
-    pool = Pool(x=x, y=y, scale=one, shift=zero, num_classes=CLASSES, concepts=2)
+    pool = pool_of(x, y, CLASSES, concepts=2)
     return Federation(
         pool=pool, train=splits[0], test=splits[1], group=torch.arange(num_clients) % 3
     )
@@ -74,14 +73,7 @@ def labels_of(fed: Federation, client: int) -> list[set[int]]:
 
 def numbers(rnd: Round) -> list[Any]:
     """All that a round says, comparable with ==."""
-    tensors: list[Tensor] = [
-        rnd.cohort,
-        rnd.present,
-        rnd.shifted,
-        rnd.work,
-        rnd.dropped,
-        rnd.fed.group,
-    ]
+    tensors = [rnd.cohort, rnd.present, rnd.shifted, rnd.work, rnd.dropped, rnd.fed.group]
     for split in (rnd.fed.train, rnd.fed.test):
         tensors += [split.index, split.start]
     return [rnd.t, rnd.seed, *(tensor.tolist() for tensor in tensors)]

@@ -8,8 +8,9 @@ import pytest
 import torch
 from scenario_toys import federation, play
 from torch import Tensor
+from toys import federation_of, pool_of
 
-from fedclust.core.types import Federation, Pool, Split
+from fedclust.core.types import Federation, Split
 from fedclust.helpers.errors import ConfigError
 from fedclust.scenarios.drift import Drift
 
@@ -17,23 +18,12 @@ from fedclust.scenarios.drift import Drift
 def bank(num_clients: int = 10, concepts: int = 4, train: int = 12, test: int = 3) -> Federation:
     """Client i owns `train` and `test` examples, all under concept 0; labels are the concepts."""
     total = num_clients * (train + test)
-    pool = Pool(
-        x=torch.arange(total).float().unsqueeze(1),
-        y=torch.arange(concepts).repeat(total),
-        scale=torch.ones(1),
-        shift=torch.zeros(1),
-        num_classes=concepts,
-        image=torch.arange(total).repeat_interleave(concepts),
-        concepts=concepts,
-    )
+    x, y = torch.arange(total).float().unsqueeze(1), torch.arange(concepts).repeat(total)
+    image = torch.arange(total).repeat_interleave(concepts)
+    pool = pool_of(x, y, concepts, image=image, concepts=concepts)
     rows = concepts * torch.arange(total)
     trained, tested = rows[: num_clients * train], rows[num_clients * train :]
-    return Federation(
-        pool=pool,
-        train=Split.of(list(trained.split(train))),
-        test=Split.of(list(tested.split(test))),
-        group=torch.zeros(num_clients, dtype=torch.int64),
-    )
+    return federation_of(pool, trained.split(train), tested.split(test))
 
 
 def share(fed: Federation, split: Split, concept: int) -> Tensor:

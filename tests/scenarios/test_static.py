@@ -5,26 +5,10 @@ from __future__ import annotations
 from itertools import islice
 
 import pytest
-import torch
+from scenario_toys import federation
 
-from fedclust.core.types import Federation, Pool, Split
 from fedclust.helpers.errors import ConfigError
 from fedclust.scenarios.static import Static
-
-
-def federation(num_clients: int = 20, empty: tuple[int, ...] = ()) -> Federation:
-    pool = Pool(
-        x=torch.zeros(4, 2),
-        y=torch.zeros(4, dtype=torch.int64),
-        scale=torch.ones(1),
-        shift=torch.zeros(1),
-        num_classes=2,
-    )
-    train = Split.of([torch.arange(0 if i in empty else 3) for i in range(num_clients)])
-    test = Split.of([torch.tensor([3])] * num_clients)
-    return Federation(
-        pool=pool, train=train, test=test, group=torch.zeros(num_clients, dtype=torch.int64)
-    )
 
 
 def test_full_participation_is_everybody_in_every_round() -> None:

@@ -122,7 +122,6 @@ def configured(name: str, *overrides: str) -> Algorithm:
 
 def simulate(
     algorithm: Algorithm,
-    fed: Federation,
     rounds: Sequence[Round],
     state: Any = None,
     kind: Callable[[Model, Pool], Engine] = FusedEngine,
@@ -130,7 +129,7 @@ def simulate(
     """States after every round, and all reports, that of `init` first; goes on from `state` if
     given.
     """
-    clients = engine_for(fed, getattr(algorithm, "base", algorithm), kind)
+    clients = engine_for(rounds[0].fed, getattr(algorithm, "base", algorithm), kind)
     states, reports = list[Any](), list[Cost]()
     for rnd in rounds:
         if state is None:

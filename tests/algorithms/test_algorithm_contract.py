@@ -34,7 +34,10 @@ from fedclust.runtime.simulation import fields_of, models_per_client
 ABSENT = (4, 11)
 NEEDS_GROUPS = {"oracle"}
 # IFCA may merge groups from any random start, which is a fact about IFCA; see test_ifca.py
-RECOVERING = ("lcfl", "diffnorm", "gradcos", "oracle", "flexcfl", "fedgroup", "flexcfl_rac")
+RECOVERING = (
+    *("lcfl", "diffnorm", "gradcos", "oracle", "flexcfl", "fedgroup", "flexcfl_rac", "flhc"),
+    *("kmeans_models", "ocfl", "fesem algorithm.first_assignment=kmeans_pretrained"),
+)
 
 
 @pytest.fixture(params=ALGORITHMS, scope="module")
@@ -113,8 +116,8 @@ def test_the_given_state_is_left_as_it_was(name: str) -> None:
 def test_same_seed_same_bits_and_another_seed_others(name: str) -> None:
     fed, algorithm = federation(), configured(name, "participation=0.5")
     whole = simulated(name)
-    again, _ = simulate(algorithm, fed, whole.rounds[:2])
-    other, _ = simulate(algorithm, fed, rounds_of(fed, 2, participation=0.5, seed=1))
+    again, _ = simulate(algorithm, whole.rounds[:2])
+    other, _ = simulate(algorithm, rounds_of(fed, 2, participation=0.5, seed=1))
     # the other rounds again: see the next test
     assert all(same(a, b) for a, b in zip(whole.states, again, strict=False))
     assert not same(whole.states[1], other[-1])
@@ -122,10 +125,9 @@ def test_same_seed_same_bits_and_another_seed_others(name: str) -> None:
 
 @pytest.mark.thinned
 def test_a_run_continues_from_a_saved_state(name: str) -> None:
-    fed, algorithm = federation(), configured(name, "participation=0.5")
-    whole = simulated(name)
+    algorithm, whole = configured(name, "participation=0.5"), simulated(name)
     for stop, end in ((2, 5), (5, 6), (6, ROUNDS)):
-        rest, _ = simulate(algorithm, fed, whole.rounds[stop:end], copied(whole.states[stop - 1]))
+        rest, _ = simulate(algorithm, whole.rounds[stop:end], copied(whole.states[stop - 1]))
         assert all(same(a, b) for a, b in zip(whole.states[stop:end], rest, strict=True))
 
 
@@ -135,7 +137,7 @@ def test_nothing_leaks_from_groups_test_labels_and_absent_clients(name: str) -> 
     whole = simulated(name, ABSENT)
     spoiled = _spoiled(fed, keep_groups=name in NEEDS_GROUPS)
     spoiled_rounds = [replace(rnd, fed=spoiled) for rnd in whole.rounds]
-    others, other_reports = simulate(algorithm, spoiled, spoiled_rounds)
+    others, other_reports = simulate(algorithm, spoiled_rounds)
     assert all(same(a, b) for a, b in zip(whole.states, others, strict=True))
     assert [_costs(r) for r in whole.reports] == [_costs(r) for r in other_reports]
     other = algorithm.serve(
@@ -163,9 +165,9 @@ def _costs(report: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize("recovering", RECOVERING)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
 def test_planted_groups_are_recovered(recovering: str, seed: int) -> None:
-    fed, algorithm = federation(seed), configured(recovering)
+    fed, algorithm = federation(seed), configured(*recovering.split())
     rounds = rounds_of(fed, 10, seed=seed)
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     clients = engine_for(fed, algorithm)
     served = algorithm.serve(states[-1], clients.at(rounds[-1]), rounds[-1])
     assert partition_of(served.label) == partition_of(fed.group)
@@ -176,7 +178,7 @@ def test_planted_groups_are_recovered(recovering: str, seed: int) -> None:
 def test_oracle_asks_for_groups() -> None:
     fed = replace(federation(), group=torch.full((CLIENTS,), -1))
     with pytest.raises(ConfigError, match="algorithm=oracle"):
-        simulate(configured("oracle"), fed, rounds_of(fed, 1))
+        simulate(configured("oracle"), rounds_of(fed, 1))
 
 
 def test_states_hold_tensors_and_plain_numbers_only(name: str) -> None:

@@ -173,8 +173,7 @@ def test_the_honest_send_what_they_trained_to_the_bit() -> None:
 
 
 def test_one_hostile_client_is_told_as_one() -> None:
-    fed = federation()
-    (one,) = under_attack({0: fed}, SignFlip(share=1 / CLIENTS)).values()
+    (one,) = under_attack({0: federation()}, SignFlip(share=1 / CLIENTS)).values()
     assert one.remarks[-1].startswith("1 of 12 clients is hostile (SignFlip); what is tested are")
 
 

@@ -82,16 +82,16 @@ def test_one_value_is_fedavg_and_true_groups_are_the_oracle(tmp_path: Path) -> N
     fed = federation(equal=False)
     rounds = rounds_of(fed, 3, participation=0.5)
     one = configured("by_attribute", "algorithm.attribute=size", "num_clusters=1")
-    states, reports = simulate(one, fed, rounds)
-    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
+    states, reports = simulate(one, rounds)
+    fedavg, _ = simulate(configured("fedavg"), rounds)
     assert torch.equal(states[-1].models, fedavg[-1].model)
     assert (reports[1].models_down, reports[1].models_up) == (6, 6)
     file = tmp_path / "groups.csv"
     rows = [f"{client},{int(fed.group[client])}\n" for client in range(CLIENTS)]
     file.write_text("client,attribute\n" + "".join(rows))
     told = configured("by_attribute", "algorithm.attribute=table", f"algorithm.table={file}")
-    states, _ = simulate(told, fed, rounds)
-    oracle, _ = simulate(configured("oracle"), fed, rounds)
+    states, _ = simulate(told, rounds)
+    oracle, _ = simulate(configured("oracle"), rounds)
     assert torch.equal(states[-1].models, oracle[-1].models)
 
 

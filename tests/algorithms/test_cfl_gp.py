@@ -77,14 +77,6 @@ def test_gradients_that_are_not_finite_end_the_seed() -> None:
         reduced(torch.tensor([[1.0], [float("nan")]]), 1)
 
 
-def test_with_one_cluster_it_is_fedavg() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 3, participation=0.5)
-    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
-    found, _ = simulate(configured("cfl_gp", "num_clusters=1"), fed, rounds)
-    assert all(torch.equal(a.model, b.models) for a, b in zip(fedavg, found, strict=True))
-
-
 @pytest.mark.parametrize("gradients", ["all", "first", "own"])
 def test_with_one_step_models_follow_the_mean_gradient(gradients: str) -> None:
     fed, rounds = federation(), rounds_of(federation(), 1)
@@ -92,7 +84,7 @@ def test_with_one_step_models_follow_the_mean_gradient(gradients: str) -> None:
     algorithm: Any = configured("cfl_gp", *options)
     clients = engine_for(fed)
     start = algorithm.init(clients.at(rounds[0]), rounds[0])[0]
-    (state,), _ = simulate(algorithm, fed, rounds)
+    (state,), _ = simulate(algorithm, rounds)
     gradient = clients.at(rounds[0]).grad(Gradient(start.models, state.label, rounds[0].cohort))
     for k in range(GROUPS):
         step = 0.5 * gradient[state.label == k].mean(0)
@@ -106,17 +98,17 @@ def test_planted_groups_are_found_in_the_first_round_and_train_as_the_oracle(
     fed = federation()
     rounds = rounds_of(fed, 3)
     options = (FULL, "algorithm.clusterings=1", f"algorithm.gradients={gradients}")
-    states, reports = simulate(configured("cfl_gp", *options), fed, rounds)
+    states, reports = simulate(configured("cfl_gp", *options), rounds)
     assert partition_of(states[0].label) == partition_of(fed.group)
     assert reports[1].notes["num_clusters_found"] == GROUPS
-    oracle, _ = simulate(configured("oracle", FULL), fed, rounds)
+    oracle, _ = simulate(configured("oracle", FULL), rounds)
     assert torch.equal(states[-1].models[states[-1].label], oracle[-1].models[fed.group])
 
 
 def test_labels_move_at_clusterings_only_and_keep_their_numbers() -> None:
     fed = federation()
     options = ("algorithm.period=2", "algorithm.clusterings=2")
-    states, _ = simulate(configured("cfl_gp", *options), fed, rounds_of(fed, 6))
+    states, _ = simulate(configured("cfl_gp", *options), rounds_of(fed, 6))
     assert states[-1].sent.tolist() == [2] * CLIENTS
     assert torch.equal(states[0].label, states[1].label)
     assert all(torch.equal(states[2].label, after.label) for after in states[3:])
@@ -129,7 +121,7 @@ def test_the_mean_of_equal_gradients_is_the_gradient() -> None:
     """With a step so short that the models stay where they are."""
     fed = federation()
     options = (FULL, "solver.lr=1e-9", "algorithm.period=1")
-    states, _ = simulate(configured("cfl_gp", *options), fed, rounds_of(fed, 4))
+    states, _ = simulate(configured("cfl_gp", *options), rounds_of(fed, 4))
     torch.testing.assert_close(states[-1].profile, states[0].profile)
     assert states[-1].sent.tolist() == [4] * CLIENTS
 
@@ -141,7 +133,7 @@ def test_accumulation_in_closed_form() -> None:
     for how, beta in (("mean", [1, 1 / 2, 1 / 3]), ("released", [1, 1, 1 / 2])):
         options = (FULL, "num_clusters=3", "algorithm.period=1", f"algorithm.accumulation={how}")
         algorithm: Any = configured("cfl_gp", *options, "algorithm.gradients=first")
-        states, _ = simulate(algorithm, fed, rounds)
+        states, _ = simulate(algorithm, rounds)
         start = algorithm.init(clients.at(rounds[0]), rounds[0])[0]
         kept = torch.zeros_like(states[0].profile)
         before = [start.models, states[0].models, states[1].models]
@@ -158,7 +150,7 @@ def test_own_gradients_are_those_at_the_clients_models() -> None:
     rounds = rounds_of(fed, 2)
     algorithm: Any = configured("cfl_gp", "algorithm.gradients=own", "algorithm.period=1")
     clients, ids = engine_for(fed), torch.arange(CLIENTS)
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     start = algorithm.init(clients.at(rounds[0]), rounds[0])[0].models
     first = clients.at(rounds[0]).grad(Gradient(start, 0 * ids, ids, 12))
     torch.testing.assert_close(states[0].profile, first)
@@ -168,9 +160,8 @@ def test_own_gradients_are_those_at_the_clients_models() -> None:
 
 
 def test_only_the_cohort_sends_gradients() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 1, participation=0.5)
-    (state,), _ = simulate(configured("cfl_gp", "algorithm.gradients=first"), fed, rounds)
+    rounds = rounds_of(federation(), 1, participation=0.5)
+    (state,), _ = simulate(configured("cfl_gp", "algorithm.gradients=first"), rounds)
     sent = torch.zeros(CLIENTS, dtype=torch.int64).index_fill(0, rounds[0].cohort, 1)
     assert torch.equal(state.sent, sent)
     assert torch.equal((state.profile != 0).any(1), sent > 0)
@@ -187,22 +178,21 @@ def test_so_many_components_are_kept(
         return reduced(profile, number)
 
     monkeypatch.setattr("fedclust.algorithms.cfl_gp.reduced", noted)
-    fed = federation()
-    simulate(configured("cfl_gp", f"algorithm.num_components={given}"), fed, rounds_of(fed, 1))
+    simulate(configured("cfl_gp", f"algorithm.num_components={given}"), rounds_of(federation(), 1))
     assert asked == [kept]
 
 
 def test_few_clients_wait_and_later_ones_join_the_cheapest() -> None:
     fed = federation()
     rounds = rounds_of(fed, 7, participation=0.1)  # one client in a round, three clusters
-    states, reports = simulate(configured("cfl_gp"), fed, rounds)
+    states, reports = simulate(configured("cfl_gp"), rounds)
     assert len(rounds[0].cohort) == 1
     assert "num_clusters_found" not in reports[1].notes
     assert states[0].label[rounds[0].cohort].tolist() == [0]
     late = (2, 9)
     early, complete = rounds_of(fed, 2, absent=late), rounds_of(fed, 4)
     options = (FULL, "algorithm.clusterings=1")
-    states, reports = simulate(configured("cfl_gp", *options), fed, [*early, *complete[2:]])
+    states, reports = simulate(configured("cfl_gp", *options), [*early, *complete[2:]])
     assert partition_of(states[2].label) == partition_of(fed.group)
     assert (reports[3].models_down, reports[3].scalars_up) == (CLIENTS + 2 * GROUPS, 2)
     assert (reports[4].models_down, reports[4].scalars_up) == (CLIENTS, 0)
@@ -215,7 +205,7 @@ def test_few_clients_wait_and_later_ones_join_the_cheapest() -> None:
 def test_costs_of_a_clustering(gradients: str, down: int, up: int) -> None:
     fed = federation()
     algorithm = configured("cfl_gp", f"algorithm.gradients={gradients}")
-    _, reports = simulate(algorithm, fed, rounds_of(fed, 2))
+    _, reports = simulate(algorithm, rounds_of(fed, 2))
     assert (reports[0].models_down, reports[0].models_up) == (0, 0)
     assert (reports[1].models_down, reports[1].models_up) == (down * CLIENTS, up * CLIENTS)
     assert (reports[2].models_down, reports[2].models_up) == (CLIENTS, CLIENTS)
@@ -224,13 +214,5 @@ def test_costs_of_a_clustering(gradients: str, down: int, up: int) -> None:
 def test_the_silhouette_tries_no_more_groups_than_models() -> None:
     fed = federation()
     few = ("algorithm.method.num_clusters=auto", "num_clusters=2")
-    _, reports = simulate(configured("cfl_gp", FULL, *few), fed, rounds_of(fed, 1))
+    _, reports = simulate(configured("cfl_gp", FULL, *few), rounds_of(fed, 1))
     assert reports[1].notes["num_clusters_found"] <= 2
-
-
-def test_wrong_values_name_their_key() -> None:
-    with pytest.raises(ConfigError, match="num_clusters=auto"):
-        configured("cfl_gp", "num_clusters=auto")
-    fed = federation()
-    with pytest.raises(ConfigError, match="num_clusters=13 is not allowed: at most the 12 clients"):
-        simulate(configured("cfl_gp", "num_clusters=13"), fed, rounds_of(fed, 1))

@@ -27,7 +27,6 @@ from fedclust.core.calls import LocalWork
 from fedclust.core.front import Gradient, Train
 from fedclust.core.server import median
 from fedclust.engines.loop import LoopEngine
-from fedclust.helpers.errors import ConfigError
 from fedclust.updates.aggregations import Median
 
 BETA = 0.9
@@ -41,10 +40,10 @@ by_loop = partial(simulate, kind=LoopEngine)  # to the bit in other calls, too
 def test_without_momentum_it_is_ifca_bit_by_bit(averaging: str, owner: str) -> None:
     fed = federation()
     rounds, option = rounds_of(fed, 4, participation=0.5), f"algorithm.averaging={averaging}"
-    ifca, ifca_reports = by_loop(configured("ifca", option), fed, rounds)
+    ifca, ifca_reports = by_loop(configured("ifca", option), rounds)
     settings = (option, "algorithm.solver.momentum=0", f"algorithm.momentum_owner={owner}")
-    without, reports = by_loop(configured("cfl_mgd", *settings), fed, rounds)
-    with_momentum, _ = by_loop(configured("cfl_mgd", option), fed, rounds)
+    without, reports = by_loop(configured("cfl_mgd", *settings), rounds)
+    with_momentum, _ = by_loop(configured("cfl_mgd", option), rounds)
     assert all(torch.equal(a.models, b.models) for a, b in zip(ifca, without, strict=True))
     assert [r.train_loss for r in reports[1:]] == [r.train_loss for r in ifca_reports[1:]]
     assert not torch.equal(ifca[1].models, with_momentum[1].models)
@@ -59,7 +58,7 @@ def test_one_client_alone_is_a_heavy_ball(steps: int) -> None:
     clients = engine_for(fed)
     rounds = [replace(rnd, cohort=torch.tensor([5])) for rnd in rounds_of(fed, 3)]
     alone = ("num_clusters=1", "solver.batch_size=null", f"solver.epochs={steps}")
-    states, _ = simulate(configured("cfl_mgd", *alone), fed, rounds)
+    states, _ = simulate(configured("cfl_mgd", *alone), rounds)
     one: Any = configured("cfl_mgd", *alone)
     position: Tensor = one.init(clients.at(rounds[0]), rounds[0])[0].models
     before = position
@@ -70,7 +69,7 @@ def test_one_client_alone_is_a_heavy_ball(steps: int) -> None:
         torch.testing.assert_close(state.models, position, rtol=1e-4, atol=1e-5)
     if steps == 1:
         settings = (*alone, OPTION_ONE, "algorithm.gradient_denominator=cluster")
-        averaged, _ = simulate(configured("cfl_mgd", *settings), fed, rounds)
+        averaged, _ = simulate(configured("cfl_mgd", *settings), rounds)
         torch.testing.assert_close(averaged[-1].models, position, rtol=1e-4, atol=1e-5)
 
 
@@ -81,7 +80,7 @@ def test_model_averaging_by_hand() -> None:
     fed = federation(equal=False)
     clients, rounds = engine_for(fed), rounds_of(fed, 3, participation=0.75)
     algorithm: Any = configured("cfl_mgd", "algorithm.aggregation=by_samples")
-    states, reports = simulate(algorithm, fed, rounds)
+    states, reports = simulate(algorithm, rounds)
     before, rnd = states[1], rounds[2]
     assert float(before.momentum.norm(dim=1).min()) > 0.1
     label = clients.at(rnd).loss(before.models, rnd.cohort).argmin(1)
@@ -111,7 +110,7 @@ def test_momenta_take_the_robust_mean_too(owner: str) -> None:
     fed = federation(equal=False)
     clients, rounds = engine_for(fed), rounds_of(fed, 3, participation=0.75)
     algorithm: Any = configured("cfl_mgd", f"algorithm.momentum_owner={owner}")
-    states, _ = simulate(algorithm, fed, rounds[:2])
+    states, _ = simulate(algorithm, rounds[:2])
     before, rnd = states[1], rounds[2]
     label = clients.at(rnd).loss(before.models, rnd.cohort).argmin(1)
     own = torch.arange(len(label))
@@ -133,12 +132,11 @@ def test_momenta_take_the_robust_mean_too(owner: str) -> None:
 
 
 def test_in_its_first_round_it_does_not_matter_who_owns_the_momenta() -> None:
-    fed = federation(equal=False)
-    rounds = rounds_of(fed, 1, participation=0.75)
+    rounds = rounds_of(federation(equal=False), 1, participation=0.75)
     settings = ("algorithm.aggregation=by_samples", "algorithm.averaging=model")
-    (cluster,), _ = by_loop(configured("cfl_mgd", *settings), fed, rounds)
+    (cluster,), _ = by_loop(configured("cfl_mgd", *settings), rounds)
     owner = "algorithm.momentum_owner=client"
-    (client,), _ = by_loop(configured("cfl_mgd", *settings, owner), fed, rounds)
+    (client,), _ = by_loop(configured("cfl_mgd", *settings, owner), rounds)
     assert torch.equal(client.models, cluster.models)
     cohort = rounds[0].cohort
     held = client.momentum[cohort].unique(dim=0)
@@ -200,9 +198,9 @@ def test_owners_agree_while_nobody_moves(averaging: str) -> None:
     fed = federation()
     settings = ("num_clusters=1", f"algorithm.averaging={averaging}")
     rounds = rounds_of(fed, 4)
-    cluster, _ = simulate(configured("cfl_mgd", *settings), fed, rounds)
+    cluster, _ = simulate(configured("cfl_mgd", *settings), rounds)
     client, _ = simulate(
-        configured("cfl_mgd", *settings, "algorithm.momentum_owner=client"), fed, rounds
+        configured("cfl_mgd", *settings, "algorithm.momentum_owner=client"), rounds
     )
     torch.testing.assert_close(cluster[-1].models, client[-1].models, rtol=1e-5, atol=1e-6)
     assert client[-1].momentum.shape == (CLIENTS, 21)
@@ -252,7 +250,7 @@ def test_lagged_momentum_takes_the_gradient_of_the_participation_before() -> Non
     algorithm: Any = configured(
         "cfl_mgd", "num_clusters=1", OPTION_ONE, "algorithm.momentum_gradient=lagged"
     )
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     start: Tensor = algorithm.init(clients.at(rounds[0]), rounds[0])[0].models
     label = torch.zeros(CLIENTS, dtype=torch.int64)
     gradient = clients.at(rounds[0]).grad(Gradient(start, label, rounds[0].cohort))
@@ -318,20 +316,3 @@ def test_two_regressions_reach_the_fixed_points_with_and_without_momentum() -> N
                 early[beta] = float((state.models - fixed).norm())
         torch.testing.assert_close(state.models, fixed, rtol=1e-3, atol=1e-3)
     assert early[BETA] < early[0.5] < early[0.0]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "key"),
-    [
-        (["num_clusters=0"], "num_clusters"),
-        (["algorithm.momentum_gradient=lagged"], "algorithm.momentum_gradient"),
-        (["algorithm.momentum_owner=server"], "algorithm.momentum_owner"),
-        ([OPTION_ONE, "solver.weight_decay=0.1"], "solver.weight_decay"),
-        (["algorithm.solver.momentum=1"], "solver.momentum"),
-        (["algorithm.restart_fraction=0.35"], "algorithm.restart_fraction"),
-    ],
-)
-def test_wrong_options_name_their_key(overrides: list[str], key: str) -> None:
-    with pytest.raises(ConfigError, match=key) as error:
-        configured("cfl_mgd", *overrides)
-    assert "\n" not in str(error.value)

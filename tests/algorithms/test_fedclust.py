@@ -14,7 +14,6 @@ from planted import (
     FEATURES,
     STEPS,
     configured,
-    engine_for,
     federation,
     partition_of,
     rounds_of,
@@ -25,7 +24,6 @@ from fedclust.algorithms.parts.clustering import nearest_members
 from fedclust.core.front import Train
 from fedclust.core.types import Split
 from fedclust.engines.loop import LoopEngine
-from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ops import distances
 from fedclust.models.mlp import mlp
 
@@ -56,20 +54,10 @@ def test_distances_are_of_the_last_layers_only(layers: int, first: int) -> None:
     assert cost.gradient_steps == CLIENTS * STEPS
 
 
-def test_above_the_largest_distance_it_is_fedavg() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 3, participation=0.5)
-    states, reports = simulate(configured("fedclust", threshold(1e3)), fed, rounds)
-    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
-    assert reports[0].notes["num_clusters_found"] == 1
-    assert all(torch.equal(a.models, b.model) for a, b in zip(states, fedavg, strict=True))
-
-
 def test_below_the_least_distance_everybody_is_alone() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 3)
-    states, _ = simulate(configured("fedclust", threshold(1e-6)), fed, rounds)
-    local, _ = simulate(configured("local"), fed, rounds)
+    rounds = rounds_of(federation(), 3)
+    states, _ = simulate(configured("fedclust", threshold(1e-6)), rounds)
+    local, _ = simulate(configured("local"), rounds)
     assert all(torch.equal(a.models, b.models.all()) for a, b in zip(states, local, strict=True))
 
 
@@ -77,9 +65,9 @@ def test_below_the_least_distance_everybody_is_alone() -> None:
 def test_planted_groups_are_found_and_train_as_the_oracle(seed: int) -> None:
     fed = federation(seed)
     rounds = rounds_of(fed, 3, seed=seed, participation=0.5)
-    states, _ = simulate(configured("fedclust"), fed, rounds)
+    states, _ = simulate(configured("fedclust"), rounds)
     assert partition_of(states[0].label) == partition_of(fed.group)
-    oracle, _ = simulate(configured("oracle"), fed, rounds)
+    oracle, _ = simulate(configured("oracle"), rounds)
     assert torch.equal(states[-1].models[states[-1].label], oracle[-1].models[fed.group])
 
 
@@ -91,7 +79,7 @@ def test_the_nearest_cluster_is_that_of_the_least_mean_distance() -> None:
 def test_newcomers_train_once_and_join_their_group() -> None:
     fed, late = federation(), (2, 9)
     early, complete = rounds_of(fed, 2, absent=late), rounds_of(fed, 4)
-    states, reports = simulate(configured("fedclust"), fed, [*early, *complete[2:]])
+    states, reports = simulate(configured("fedclust"), [*early, *complete[2:]])
     assert states[1].label[list(late)].tolist() == [-1, -1]
     assert bool((states[1].uploaded.all()[list(late)] == 0).all())
     assert partition_of(states[2].label) == partition_of(fed.group)
@@ -111,17 +99,6 @@ def test_newcomers_train_at_the_rate_of_the_first() -> None:
     rows = [fed.train.of_client(5 if i == 2 else i) for i in range(CLIENTS)]
     fed = replace(fed, train=Split.of(rows))
     early, complete = rounds_of(fed, 2, absent=(2,)), rounds_of(fed, 3)
-    states, _ = simulate(configured("fedclust", decay, *full), fed, [*early, complete[2]])
+    states, _ = simulate(configured("fedclust", decay, *full), [*early, complete[2]])
     sent = states[-1].uploaded.all()
     torch.testing.assert_close(sent[2], sent[5])
-
-
-def test_wrong_values_name_their_key() -> None:
-    fed = federation()
-    rnd = rounds_of(fed, 1)[0]
-    deep: Any = configured("fedclust", "algorithm.layers=2")
-    with pytest.raises(ConfigError, match=r"algorithm\.layers=2 is not allowed: at most the"):
-        deep.init(engine_for(fed).at(rnd), rnd)
-    many: Any = configured("fedclust", "num_clusters=13")
-    with pytest.raises(ConfigError, match="num_clusters=13"):
-        many.init(engine_for(fed).at(rnd), rnd)

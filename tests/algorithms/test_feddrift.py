@@ -29,7 +29,6 @@ from fedclust.algorithms.feddrift import (
 )
 from fedclust.core.task import Classification
 from fedclust.core.types import Federation, Round
-from fedclust.helpers.errors import ConfigError
 from fedclust.scenarios.static import Static
 from fedclust.scenarios.swap_all import SwapAll
 
@@ -140,12 +139,11 @@ def test_hits_are_on_training_data() -> None:
 
 
 def test_without_drift_together_is_fedavg_and_apart_is_local() -> None:
-    fed = federation(equal=False)
-    rounds = rounds_of(fed, 2)
-    together, _ = simulate(configured("feddrift_eager"), fed, rounds)
-    fedavg, _ = simulate(configured("fedavg", "common.aggregation=by_samples"), fed, rounds)
-    apart, _ = simulate(configured("feddrift"), fed, rounds)
-    local, _ = simulate(configured("local"), fed, rounds)
+    rounds = rounds_of(federation(equal=False), 2)
+    together, _ = simulate(configured("feddrift_eager"), rounds)
+    fedavg, _ = simulate(configured("fedavg", "common.aggregation=by_samples"), rounds)
+    apart, _ = simulate(configured("feddrift"), rounds)
+    local, _ = simulate(configured("local"), rounds)
     assert torch.equal(together[-1].models, fedavg[-1].model)
     torch.testing.assert_close(apart[-1].models, local[-1].models.all())
 
@@ -184,7 +182,7 @@ def test_two_new_concepts_at_once(name: str, models: int) -> None:
 
 def test_steps_every_so_many_rounds_need_no_drift() -> None:
     fed = federation()
-    states, costs = simulate(configured("feddrift", "algorithm.every=3"), fed, rounds_of(fed, 7))
+    states, costs = simulate(configured("feddrift", "algorithm.every=3"), rounds_of(fed, 7))
     asked = [cost.forward_passes for cost in costs[1:]]
     assert asked[0] == asked[1] == asked[2] == asked[4] == asked[5] == 0
     assert asked[3] == CLIENTS**2
@@ -263,20 +261,16 @@ def test_a_chain_of_models_merges_by_the_linkage(
 
 
 def test_a_shift_of_one_who_does_not_take_part_begins_a_step() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 2, participation=0.25)
+    rounds = rounds_of(federation(), 2, participation=0.25)
     outside = next(i for i in range(CLIENTS) if i not in rounds[1].cohort.tolist())
     shifted = NOBODY.index_fill(0, torch.tensor([outside]), True)
-    _, costs = simulate(
-        configured("feddrift"), fed, [rounds[0], replace(rounds[1], shifted=shifted)]
-    )
+    _, costs = simulate(configured("feddrift"), [rounds[0], replace(rounds[1], shifted=shifted)])
     assert [cost.forward_passes for cost in costs[1:]] == [0, CLIENTS**2]
 
 
 def test_models_remember_when_they_were_trained() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 4, participation=0.25)
-    states, _ = simulate(configured("feddrift"), fed, rounds)
+    rounds = rounds_of(federation(), 4, participation=0.25)
+    states, _ = simulate(configured("feddrift"), rounds)
     last = torch.full((CLIENTS,), -1)
     for rnd in rounds:
         last[rnd.cohort] = rnd.t
@@ -286,17 +280,7 @@ def test_models_remember_when_they_were_trained() -> None:
 def test_latecomers_join_the_cheapest() -> None:
     fed, late = federation(), (2, 9)
     early, complete = rounds_of(fed, 1, absent=late), rounds_of(fed, 2)
-    states, reports = simulate(configured("feddrift_eager"), fed, [*early, complete[1]])
+    states, reports = simulate(configured("feddrift_eager"), [*early, complete[1]])
     assert states[0].label[list(late)].tolist() == [-1, -1]
     assert states[1].label.tolist() == [0] * CLIENTS
     assert reports[2].models_down == CLIENTS
-
-
-def test_wrong_values_name_their_key() -> None:
-    fed = federation()
-    rnd = rounds_of(fed, 1)[0]
-    few: Any = configured("feddrift", "algorithm.max_models=4")
-    with pytest.raises(ConfigError, match=r"algorithm\.max_models=4 is not allowed: at least 12"):
-        few.init(engine_for(fed).at(rnd), rnd)
-    with pytest.raises(ConfigError, match=r"algorithm\.delta=1\.5"):
-        configured("feddrift", "algorithm.delta=1.5")

@@ -13,7 +13,6 @@ from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, 
 
 from fedclust.core.types import Federation, Pool, Split
 from fedclust.engines.loop import LoopEngine
-from fedclust.helpers.errors import ConfigError
 from fedclust.models.mlp import mlp
 from fedclust.scenarios.static import Static
 
@@ -29,24 +28,10 @@ def started(name: str, fed: Federation, *overrides: str) -> tuple[Any, Any, Any]
     return algorithm, algorithm.init(clients, rnd)[0], clients
 
 
-@pytest.mark.parametrize("name", ["fedem", "fedrc"])
-def test_one_component_is_fedavg_by_samples(name: str) -> None:
-    fed = federation(equal=False)
-    rounds = rounds_of(fed, 3, participation=0.5)
-    ours, costs = simulate(configured(name, "num_clusters=1"), fed, rounds)
-    plain, averaged = simulate(
-        configured("fedavg", "algorithm.aggregation=by_samples"), fed, rounds
-    )
-    for mine, common in zip(ours, plain, strict=True):
-        assert torch.equal(mine.models, common.model)
-    assert [c.train_loss for c in costs[1:]] == pytest.approx([c.train_loss for c in averaged[1:]])
-    assert [(c.models_down, c.models_up) for c in costs[1:]] == [(6, 6)] * 3
-
-
 def test_a_full_batch_round_by_hand() -> None:
     """q = softmax(log pi - l), pi = mean of q, theta_k -= lr sum_i n_i / N grad of mean_j q l."""
     fed = federation(equal=False)
-    states, costs = simulate(configured("fedem", *FULL), fed, rounds_of(fed, 2))
+    states, costs = simulate(configured("fedem", *FULL), rounds_of(fed, 2))
     before, after = states
     models = torch.zeros_like(before.models)
     for client in range(CLIENTS):
@@ -88,8 +73,7 @@ def test_the_likelihood_does_not_fall() -> None:
 
 
 def test_shares_add_up_and_equal_components_stay_equal() -> None:
-    fed = federation()
-    algorithm, state, clients = started("fedem", fed)
+    algorithm, state, clients = started("fedem", federation())
     equal = replace(state, models=state.models[:1].repeat(3, 1))
     after, _ = algorithm.round(equal, clients, clients.rnd)
     assert torch.equal(after.models[0], after.models[1])
@@ -116,8 +100,8 @@ def test_examples_twice_change_nothing_but_their_number() -> None:
     rows = [fed.train.of_client(i) for i in range(CLIENTS)]
     twice = replace(fed, train=Split.of([torch.cat([r, r]) for r in rows]))
     for name in ("fedem", "fedrc"):
-        one, _ = simulate(configured(name, *FULL), fed, rounds_of(fed, 2))
-        two, _ = simulate(configured(name, *FULL), twice, rounds_of(twice, 2))
+        one, _ = simulate(configured(name, *FULL), rounds_of(fed, 2))
+        two, _ = simulate(configured(name, *FULL), rounds_of(twice, 2))
         torch.testing.assert_close(one[-1].models, two[-1].models)
         torch.testing.assert_close(one[-1].share, two[-1].share)
 
@@ -126,7 +110,7 @@ def test_who_has_not_taken_part_is_served_by_one_expectation_step() -> None:
     fed = federation(equal=False)
     rounds = rounds_of(fed, 1, participation=0.25, absent=(4,))
     algorithm: Any = configured("fedem")
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     clients, state = engine_for(fed).at(rounds[0]), states[0]
     served = algorithm.serve(state, clients, rounds[0])
     new = torch.tensor([i for i in range(CLIENTS) if i not in rounds[0].cohort.tolist()])
@@ -141,16 +125,10 @@ def test_who_has_not_taken_part_is_served_by_one_expectation_step() -> None:
     assert served.label[4] == -1
 
 
-def test_at_least_one_component() -> None:
-    with pytest.raises(ConfigError, match="num_clusters=0"):
-        configured("fedem", "num_clusters=0")
-
-
 def test_the_first_round_of_fedrc_is_fedems() -> None:
-    fed = federation(equal=False)
-    rounds = rounds_of(fed, 2, participation=0.5)
-    fedrc, costs = simulate(configured("fedrc"), fed, rounds)
-    fedem, _ = simulate(configured("fedem"), fed, rounds)
+    rounds = rounds_of(federation(equal=False), 2, participation=0.5)
+    fedrc, costs = simulate(configured("fedrc"), rounds)
+    fedem, _ = simulate(configured("fedem"), rounds)
     assert torch.equal(fedrc[0].models, fedem[0].models)
     assert torch.equal(fedrc[0].share, fedem[0].share)
     assert (fedrc[1].share - fedem[1].share).abs().max() > 1e-4
@@ -163,7 +141,7 @@ def test_expectation_of_fedrc_by_hand() -> None:
     rounds = rounds_of(fed, 2, participation=0.5)
     algorithm: Any = configured("fedrc")
     clients = engine_for(fed)
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     start, _ = algorithm.init(clients.at(rounds[0]), rounds[0])
     total = torch.zeros(3, 3)
     for client in rounds[0].cohort.tolist():
@@ -188,7 +166,7 @@ def test_how_common_a_label_is_everywhere_does_not_matter_to_fedrc() -> None:
     fed = federation()
     rounds = rounds_of(fed, 1)
     algorithm: Any = configured("fedrc")
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     clients = engine_for(fed).at(rounds[0])
     even = torch.tensor([[0.2, 0.3, 0.5], [0.5, 0.3, 0.2], [0.35, 0.3, 0.35]])
     rare = even * torch.tensor([0.5, 1.0, 0.5])  # in all clusters alike
@@ -209,7 +187,7 @@ def test_fedrc_can_serve_the_heaviest_model_alone() -> None:
     fed = federation()
     rounds = rounds_of(fed, 2)
     hard: Any = configured("fedrc", "algorithm.prediction=heaviest")
-    states, _ = simulate(hard, fed, rounds)
+    states, _ = simulate(hard, rounds)
     clients = engine_for(fed).at(rounds[1])
     served = hard.serve(states[1], clients, rounds[1])
     soft = configured("fedrc").serve(states[1], clients, rounds[1])

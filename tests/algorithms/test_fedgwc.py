@@ -23,7 +23,6 @@ from fedclust.algorithms.fedgwc import affinity, communities, rewards
 from fedclust.core.calls import LocalWork
 from fedclust.core.front import Train
 from fedclust.engines.loop import LoopEngine
-from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
 from fedclust.scenarios.static import Static
 
@@ -81,18 +80,6 @@ def test_communities_are_found_where_there_are_enough_turns() -> None:
     assert communities(blocks(), 4.0, 0.0, stream).tolist() == [0] * 8  # none is good enough
 
 
-@pytest.mark.parametrize("options", [(1.0,), (0.25, "algorithm.davies_bouldin=0")])
-def test_without_splits_it_is_fedavg(options: Any) -> None:
-    participation, *rest = options
-    fed = federation(equal=False)
-    rounds = rounds_of(fed, 3, participation=participation)
-    eager = ("algorithm.eps=1e9", *rest)
-    states, _ = simulate(configured("fedgwc", *eager), fed, rounds, kind=LoopEngine)
-    by_samples = configured("fedavg", "common.aggregation=by_samples")
-    fedavg, _ = simulate(by_samples, fed, rounds, kind=LoopEngine)
-    assert all(torch.equal(a.models, b.model) for a, b in zip(states, fedavg, strict=True))
-
-
 def test_a_step_that_none_of_a_cluster_takes_counts_for_nobody() -> None:
     one, none = torch.tensor([[1.0], [2.0], [3.0]]), torch.full((3, 1), torch.nan)
     both = rewards(torch.cat([one, none], 1), torch.ones(3))
@@ -103,7 +90,7 @@ def test_with_everybody_the_weights_are_the_shares_of_the_last_rewards() -> None
     fed = federation()
     rounds = rounds_of(fed, 2)
     algorithm: Any = configured("fedgwc")
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     zero = torch.zeros(CLIENTS, dtype=torch.int64)
     clients = engine_for(fed).at(rounds[1])
     work = LocalWork(each_step=True)
@@ -172,23 +159,16 @@ def test_more_than_half_of_the_clients_in_a_round_is_fedavg(
     eager: Any = configured("fedgwc", "algorithm.eps=1e9", "algorithm.davies_bouldin=1e9")
     said = eager.beside(Static(participation=participation), CLIENTS)
     assert ("no cluster splits: this is FedAvg; take participation=0.5" in said) == told
-    states, _ = simulate(
-        eager, fed, rounds_of(fed, 8, participation=participation), kind=LoopEngine
-    )
+    states, _ = simulate(eager, rounds_of(fed, 8, participation=participation), kind=LoopEngine)
     assert (len(states[-1].models) == 1) == told
 
 
 def test_costs_and_latecomers() -> None:
     fed, late = federation(), (2, 9)
     early, complete = rounds_of(fed, 2, absent=late), rounds_of(fed, 3)
-    states, reports = simulate(configured("fedgwc"), fed, [*early, *complete[2:]])
+    states, reports = simulate(configured("fedgwc"), [*early, *complete[2:]])
     for report, present in zip(reports[1:], (10, 10, 12), strict=True):
         assert (report.models_down, report.models_up) == (present, present)
         assert report.scalars_up == present * STEPS == report.gradient_steps
     assert states[1].label[list(late)].tolist() == [-1, -1]
     assert states[2].label.tolist() == [0] * CLIENTS
-
-
-def test_wrong_values_name_their_key() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm\.eps=0"):
-        configured("fedgwc", "algorithm.eps=0")

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import torch
 from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, simulate
 
 from fedclust.algorithms.parts.mixtures import drawn
 from fedclust.core.front import Gradient
 from fedclust.core.types import Federation
-from fedclust.helpers.errors import ConfigError
 
 EVERYBODY = torch.arange(CLIENTS)
 
@@ -30,7 +28,7 @@ def test_a_full_batch_round_by_hand() -> None:
     fed = federation(equal=False)
     full = ("solver.batch_size=null", "solver.epochs=1", "algorithm.solver.proximal=0.3")
     rounds = rounds_of(fed, 3)
-    states, costs = simulate(configured("fedsoft", *full), fed, rounds)
+    states, costs = simulate(configured("fedsoft", *full), rounds)
     before, after = states[1:]
     clients, count = engine_for(fed).at(rounds[2]), fed.train.count
     loss, u = clients.example_losses(before.models, EVERYBODY), torch.empty(CLIENTS, 3)
@@ -54,16 +52,16 @@ def test_a_full_batch_round_by_hand() -> None:
 def test_without_pull_personal_models_are_trained_alone() -> None:
     fed = federation()
     rounds = rounds_of(fed, 3, participation=0.5)
-    states, _ = simulate(configured("fedsoft", "algorithm.solver.proximal=0"), fed, rounds)
+    states, _ = simulate(configured("fedsoft", "algorithm.solver.proximal=0"), rounds)
     local: Any = configured("local", "algorithm.participants=cohort")
     _, start, _ = started(fed)
-    alone, _ = simulate(local, fed, rounds, local.State(models=start.personal))
+    alone, _ = simulate(local, rounds, local.State(models=start.personal))
     assert torch.equal(states[-1].personal.all(), alone[-1].models.all())
 
 
 def test_one_centre_is_the_mean_of_the_personal_models() -> None:
     fed = federation(equal=False)
-    states, _ = simulate(configured("fedsoft", "num_clusters=1"), fed, rounds_of(fed, 2))
+    states, _ = simulate(configured("fedsoft", "num_clusters=1"), rounds_of(fed, 2))
     share = fed.train.count / fed.train.count.sum()
     assert torch.equal(states[-1].importance, torch.ones(CLIENTS, 1))
     mean = (share.unsqueeze(1) * states[-1].personal.all()).sum(0, keepdim=True)
@@ -83,8 +81,7 @@ def test_a_strong_pull_ends_at_the_centres_of_a_clients_data() -> None:
 
 def test_equal_centres_leave_everything_to_the_first() -> None:
     """The trap of a common start: ties go to the smallest index, and nothing tells them apart."""
-    fed = federation()
-    algorithm, state, clients = started(fed)
+    algorithm, state, clients = started(federation())
     equal = replace(state, models=state.models[:1].repeat(3, 1))
     after, _ = algorithm.round(equal, clients, clients.rnd)
     assert after.importance[:, 0].tolist() == [1.0] * CLIENTS
@@ -92,8 +89,7 @@ def test_equal_centres_leave_everything_to_the_first() -> None:
 
 
 def test_permuted_centres_give_permuted_results() -> None:
-    fed = federation()
-    algorithm, state, clients = started(fed)
+    algorithm, state, clients = started(federation())
     order = torch.tensor([2, 0, 1])
     one, _ = algorithm.round(state, clients, clients.rnd)
     other, _ = algorithm.round(replace(state, models=state.models[order]), clients, clients.rnd)
@@ -103,13 +99,12 @@ def test_permuted_centres_give_permuted_results() -> None:
 
 
 def test_importances_change_when_they_are_due_and_for_newcomers() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 7, participation=0.5, absent=(4, 11))
+    rounds = rounds_of(federation(), 7, participation=0.5, absent=(4, 11))
     # client 4 arrives in round 2, between two estimations
     arrived = rounds[0].present.clone()
     arrived[4] = True
     rounds = [replace(r, present=arrived) if r.t >= 2 else r for r in rounds]
-    states, costs = simulate(configured("fedsoft", "algorithm.estimate_every=5"), fed, rounds)
+    states, costs = simulate(configured("fedsoft", "algorithm.estimate_every=5"), rounds)
     assert [c.scalars_up // 3 for c in costs] == [0, 10, 0, 1, 0, 0, 11, 0]
     for t in (1, 3, 4, 6):
         assert torch.equal(states[t].importance, states[t - 1].importance)
@@ -122,7 +117,7 @@ def test_who_has_not_trained_is_served_the_centre_of_its_largest_importance() ->
     fed = federation()
     rnd = rounds_of(fed, 1, participation=0.25, absent=(4,))[0]
     algorithm: Any = configured("fedsoft")
-    states, _ = simulate(algorithm, fed, [rnd])
+    states, _ = simulate(algorithm, [rnd])
     served = algorithm.serve(states[0], engine_for(fed).at(rnd), rnd)
     for client in range(CLIENTS):
         if client == 4:
@@ -151,8 +146,7 @@ def test_clients_drawn_for_every_centre() -> None:
 
 
 def test_selected_clients_form_each_centre_alone() -> None:
-    fed = federation()
-    algorithm, state, clients = started(fed, "algorithm.selected=2")
+    algorithm, state, clients = started(federation(), "algorithm.selected=2")
     after, cost = algorithm.round(state, clients, clients.rnd)
     trained = after.trained.nonzero().squeeze(1)
     assert 2 <= len(trained) <= 6
@@ -161,8 +155,3 @@ def test_selected_clients_form_each_centre_alone() -> None:
         pairs = [(i, j) for i in trained.tolist() for j in trained.tolist() if i < j]
         means = [(after.personal.all()[i] + after.personal.all()[j]) / 2 for i, j in pairs]
         assert min(float((centre - mean).abs().max()) for mean in means) < 1e-5
-
-
-def test_no_centre_is_one_line() -> None:
-    with pytest.raises(ConfigError, match="num_clusters=0"):
-        configured("fedsoft", "num_clusters=0")

@@ -12,7 +12,6 @@ import torch
 from planted import (
     CLASSES,
     CLIENTS,
-    FEATURES,
     configured,
     engine_for,
     federation,
@@ -26,7 +25,6 @@ from fedclust.algorithms.parts.profiles import fitted, nearest, placed, random_h
 from fedclust.core.front import Train
 from fedclust.core.types import Federation, Split
 from fedclust.engines.loop import LoopEngine
-from fedclust.helpers.errors import ConfigError
 
 ONCE = ("algorithm.warmup=1", "algorithm.halves=null")
 SIZE = 2 * CLASSES * (1 + CLASSES)  # numbers of a profile
@@ -64,34 +62,27 @@ def test_shares_in_closed_form() -> None:
     assert share_by(torch.tensor([[0.8, 0.2]]), torch.tensor([1, 4])).tolist() == [[0.5, 0.5]]
 
 
-def test_within_the_warmup_it_is_fedavg() -> None:
-    fed, rounds = federation(equal=False), rounds_of(federation(equal=False), 3, participation=0.5)
-    states, _ = simulate(configured("feroma"), fed, rounds)
-    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
-    assert all(torch.equal(a.model, b.model) for a, b in zip(states, fedavg, strict=True))
-
-
 def test_equal_shares_are_fedavg_too() -> None:
     """A threshold that nobody reaches weighs all models by their examples alone."""
     fed, rounds = federation(equal=False), rounds_of(federation(equal=False), 4)
     equal = ("algorithm.weighting=softmax", "algorithm.least_weight=2")
-    states, _ = simulate(configured("feroma", *ONCE, *equal), fed, rounds, kind=LoopEngine)
-    fedavg, _ = simulate(configured("fedavg"), fed, rounds, kind=LoopEngine)
+    states, _ = simulate(configured("feroma", *ONCE, *equal), rounds, kind=LoopEngine)
+    fedavg, _ = simulate(configured("fedavg"), rounds, kind=LoopEngine)
     own, count = states[-1].own.all(), fed.train.count
     mean = (count.unsqueeze(1) * own).sum(0, keepdim=True) / count.sum()
     torch.testing.assert_close(mean, fedavg[-1].model)
 
 
 def test_without_noise_clients_go_on_alone_while_their_data_stay() -> None:
-    fed, rounds = apart(), rounds_of(apart(), 4, participation=0.5)
-    states, reports = simulate(configured("feroma", *ONCE, "algorithm.memory=9"), fed, rounds)
+    rounds = rounds_of(apart(), 4, participation=0.5)
+    states, reports = simulate(configured("feroma", *ONCE, "algorithm.memory=9"), rounds)
     local: Any = configured("local", "algorithm.participants=cohort")
     seen = torch.zeros(CLIENTS, dtype=torch.bool)
     for before, after, rnd, cost in zip(
         states[:-1], states[1:], rounds[1:], reports[2:], strict=True
     ):
         old = rnd.cohort[seen[rnd.cohort]]
-        alone, _ = simulate(local, fed, [replace(rnd, cohort=old)], local.State(models=before.own))
+        alone, _ = simulate(local, [replace(rnd, cohort=old)], local.State(models=before.own))
         torch.testing.assert_close(after.own[old], alone[0].models[old], rtol=1e-3, atol=1e-4)
         first = rnd.t == 1  # when everybody begins at what describes the data
         sent = len(rnd.cohort) + (0 if first else len(rnd.cohort) - len(old))
@@ -104,7 +95,7 @@ def test_a_mix_by_hand() -> None:
     """All models of the round before, by examples and closeness, each trained further."""
     fed, rounds = apart(), rounds_of(apart(), 3)
     algorithm: Any = configured("feroma", "algorithm.warmup=1", "algorithm.halves=1")
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     clients, everybody = engine_for(fed).at(rounds[2]), torch.arange(CLIENTS)
     times = random_halves(everybody, 1, rounds[2])
     blocks = algorithm.descriptor.blocks(states[0].model, everybody, clients, rounds[2], times)
@@ -125,7 +116,7 @@ def test_who_gets_other_data_goes_on_with_the_models_of_those_who_had_them() -> 
     shifted = torch.arange(CLIENTS) == 5
     last = replace(rounds[2], fed=moved, shifted=shifted, cohort=torch.tensor([0, 1, 2, 3, 8]))
     algorithm: Any = configured("feroma", *ONCE, "algorithm.memory=2")
-    states, _ = simulate(algorithm, fed, rounds[:2])
+    states, _ = simulate(algorithm, rounds[:2])
     clients = engine_for(fed)
     before = algorithm.serve(states[-1], clients.at(rounds[1]), rounds[1])
     assert before.label.tolist() == everybody
@@ -151,7 +142,7 @@ def test_newcomers_are_served_without_their_labels(known: bool) -> None:
         fed = replace(fed, pool=replace(fed.pool, x=x, y=y), train=Split.of(split))
     algorithm: Any = configured("feroma", *ONCE)
     early = rounds_of(fed, 3, absent=(2,))
-    states, _ = simulate(algorithm, fed, early)
+    states, _ = simulate(algorithm, early)
     rnd = replace(early[-1], present=torch.ones(CLIENTS, dtype=torch.bool))
     served = algorithm.serve(states[-1], engine_for(fed).at(rnd), rnd)
     assert served.label[2] == 5
@@ -164,8 +155,8 @@ def test_everybody_can_be_served_by_inputs_alone() -> None:
     fed, rounds = apart(), rounds_of(apart(), 3)
     own: Any = configured("feroma", *ONCE)
     inputs: Any = configured("feroma", *ONCE, "algorithm.serve_by=inputs")
-    states, _ = simulate(inputs, fed, rounds)
-    alike, _ = simulate(own, fed, rounds)
+    states, _ = simulate(inputs, rounds)
+    alike, _ = simulate(own, rounds)
     assert torch.equal(states[-1].own.all(), alike[-1].own.all())  # training is the same
     quiet = replace(rounds[-1], fed=given_rows(fed, 4, 0))  # nobody says that data have changed
     served = [
@@ -207,19 +198,6 @@ def test_profiles_on_a_scale() -> None:
     assert (
         nearest(wide, torch.stack([wide[0] + 1, wide[0] * torch.tensor(2 * [1] + 6 * [9])]), 3) == 1
     )
-
-
-def test_wrong_values_name_their_key_before_the_first_round() -> None:
-    fed = federation()
-    rnd = rounds_of(fed, 1)[0]
-    wide: Any = configured("feroma", f"algorithm.descriptor.directions={FEATURES + 1}")
-    with pytest.raises(
-        ConfigError, match=r"algorithm\.descriptor\.directions=7 is not allowed: at most"
-    ):
-        wide.init(engine_for(fed).at(rnd), rnd)
-    method: Any = configured("feroma")
-    assert "nobody gets a mix" in method.remark(6)
-    assert method.remark(7) == ""
 
 
 @pytest.mark.parametrize(("memory", "kept"), [(1, [1]), (2, [1, 3]), (9, [0, 1, 3])])

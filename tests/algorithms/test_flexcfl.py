@@ -21,7 +21,6 @@ from fedclust.cluster_metrics.edc import EDC
 from fedclust.cluster_metrics.madc import MADC
 from fedclust.core.front import Train
 from fedclust.core.server import Server, median
-from fedclust.helpers.errors import ConfigError
 from fedclust.updates.aggregations import Median
 
 ANGLES = torch.tensor([0.0, 2.0, 4.0])
@@ -62,7 +61,7 @@ def test_with_one_group_it_is_fedavg_by_samples_from_the_mean_of_the_pretrained(
     fed = federation(equal=False)
     rounds = rounds_of(fed, 3, participation=0.5)
     algorithm: Any = configured("flexcfl", "num_clusters=1")
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     start, clients = algorithm.init(engine_for(fed).at(rounds[0]), rounds[0])[0], engine_for(fed)
     everybody, zero = torch.arange(CLIENTS), torch.zeros(CLIENTS, dtype=torch.int64)
     pretrained = clients.at(rounds[0]).train(
@@ -71,7 +70,7 @@ def test_with_one_group_it_is_fedavg_by_samples_from_the_mean_of_the_pretrained(
     torch.testing.assert_close(start.models, pretrained.params.mean(0, keepdim=True))
     assert pretrained.steps.tolist() == [50] * CLIENTS
     fedavg: Any = configured("fedavg", "algorithm.aggregation=by_samples")
-    expected, _ = simulate(fedavg, fed, rounds, fedavg.State(model=start.models))
+    expected, _ = simulate(fedavg, rounds, fedavg.State(model=start.models))
     assert all(torch.equal(a.models, b.model) for a, b in zip(states, expected, strict=True))
 
 
@@ -83,7 +82,7 @@ def test_group_cold_start_by_hand(madc: bool) -> None:
         Agglomerative(num_clusters=3, linkage="complete") if madc else KMeans(num_clusters=3)
     )
     algorithm = flexcfl(scale=3, metric=metric, method=method)
-    state, report = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    state, report = algorithm.init(clients, toy_round(fed, [0]))
     members = (state.label >= 0).nonzero().squeeze(1)
     assert len(members) == 9
     assert partition_of(state.label[members]) == partition_of(members % 3)
@@ -95,9 +94,7 @@ def test_group_cold_start_by_hand(madc: bool) -> None:
     assert report.gradient_steps == 9
     assert report.notes["num_clusters_found"] == 3
     assert report.arrays["distance"].shape == (9, 9)
-    common, _ = flexcfl(scale=3, group_init="common").init(
-        clients.at(toy_round(fed, [0])), toy_round(fed, [0])
-    )
+    common, _ = flexcfl(scale=3, group_init="common").init(clients, toy_round(fed, [0]))
     assert torch.equal(common.models, clients.start.repeat(3, 1))
     torch.testing.assert_close(
         common.direction, clients.pull.new_tensor(_directions(clients, common.label))
@@ -112,7 +109,7 @@ def test_groups_begin_at_a_robust_mean_of_the_pretrained() -> None:
     clients.server = Server(aggregation=Median())  # type: ignore[misc]
     clients.pull[0] *= 1e6
     algorithm = flexcfl(k=1, scale=12)
-    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
     wanted = median(clients.pull.double()).unsqueeze(0).float()
     torch.testing.assert_close(state.direction, wanted)
     torch.testing.assert_close(state.models, clients.start[:1] + wanted)
@@ -126,12 +123,10 @@ def test_newcomers_join_the_group_their_update_points_to() -> None:
     """Eq. (8): the least (1 - cos) / 2, at the first selection and not before."""
     fed, clients = toy()
     algorithm = flexcfl(scale=1)
-    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
     new = (state.label < 0).nonzero().squeeze(1)
     assert len(new) == 9
-    after, report = algorithm.round(
-        state, clients.at(toy_round(fed, new[:4].tolist())), toy_round(fed, new[:4].tolist())
-    )
+    after, report = algorithm.round(state, clients, toy_round(fed, new[:4].tolist()))
     cosine = torch.nn.functional.cosine_similarity(
         clients.pull[new[:4]].unsqueeze(1), state.direction, dim=2
     )
@@ -142,7 +137,7 @@ def test_newcomers_join_the_group_their_update_points_to() -> None:
     assert report.notes["migrated"] == 0
     assert (report.models_down, report.models_up) == (4 + 4 * 3, 4)
     assert report.gradient_steps == 8, "pre-training and training"
-    served = algorithm.serve(after, clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    served = algorithm.serve(after, clients, toy_round(fed, [0]))
     assert torch.equal(served.label, after.label)
 
 
@@ -161,7 +156,7 @@ def test_newcomers_join_by_the_angle_not_by_the_distance() -> None:
 def test_joining_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     fed, clients = toy()
     algorithm = flexcfl(scale=1)
-    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
     rnd = toy_round(fed, list(range(12)))
     whole, report = algorithm.round(state, clients.at(rnd), rnd)
     # two clients of two parameters
@@ -174,7 +169,7 @@ def test_joining_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_shifted_client_moves_and_the_reference_follows() -> None:
     fed, clients = toy()
     algorithm, cohort = flexcfl(scale=4), [1, 2]
-    state, _ = algorithm.init(clients.at(toy_round(fed, cohort)), toy_round(fed, cohort))
+    state, _ = algorithm.init(clients, toy_round(fed, cohort))
     assert (state.label >= 0).all()
     after_shift = moved_data(fed, 3, 1)  # from class 0 to class 1
     clients.pull[3] = clients.pull[4]
@@ -189,7 +184,7 @@ def test_a_shifted_client_moves_and_the_reference_follows() -> None:
     assert report.notes["joined"] == 0
     assert report.models_down == 2, "directions are kept, moving sends nothing"
     assert report.gradient_steps == 3
-    again, report = algorithm.round(after, clients.at(replace(rnd, t=2)), replace(rnd, t=2))
+    again, report = algorithm.round(after, clients, replace(rnd, t=2))
     assert torch.equal(again.label, after.label)
     assert report.gradient_steps == 2
     stuck, _ = flexcfl(scale=4, migration=False).round(
@@ -208,7 +203,7 @@ def test_a_shifted_client_moves_and_the_reference_follows() -> None:
 def test_absent_and_unknown_clients_do_not_move() -> None:
     fed, clients = toy()
     algorithm = flexcfl(scale=1)
-    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
     member, stranger = (int((state.label >= 0).nonzero()[0]), int((state.label < 0).nonzero()[0]))
     shifted = moved_data(moved_data(fed, member, (member + 1) % 3), stranger, (stranger + 1) % 3)
     rnd = toy_round(
@@ -216,20 +211,13 @@ def test_absent_and_unknown_clients_do_not_move() -> None:
     )
     present = rnd.present.clone()
     present[member] = False
-    after, _ = algorithm.round(
-        state, clients.at(replace(rnd, present=present)), replace(rnd, present=present)
-    )
+    after, _ = algorithm.round(state, clients, replace(rnd, present=present))
     assert after.label[member] == state.label[member]
     assert after.reference is not None
     assert state.reference is not None
     assert torch.equal(after.reference[member], state.reference[member])
     assert after.label[stranger] == -1
-    assert (
-        algorithm.serve(
-            after, clients.at(replace(rnd, present=present)), replace(rnd, present=present)
-        ).label[member]
-        == -1
-    )
+    assert algorithm.serve(after, clients, replace(rnd, present=present)).label[member] == -1
 
 
 def norms(models: Tensor) -> Tensor:
@@ -268,7 +256,7 @@ def test_normalised_is_a_convex_combination_and_literal_grows() -> None:
 def test_the_exchange_follows_the_groups_averages() -> None:
     fed, clients = toy()
     apart, mixed = flexcfl(scale=4), flexcfl(scale=4, inter_group=InterGroup(rate=2.0))
-    state, _ = apart.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    state, _ = apart.init(clients, toy_round(fed, [0]))
     rnd = toy_round(fed, [0, 1, 2, 7])
     alone, report = apart.round(state, clients.at(rnd), rnd)
     together, dearer = mixed.round(state, clients.at(rnd), rnd)
@@ -299,12 +287,10 @@ def test_random_joining_keeps_the_clustered_and_spreads_the_rest() -> None:
     ids = 600
     fed, clients = toy(ids)
     algorithm = flexcfl(scale=10, joining="random")
-    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
     members = state.label >= 0
     assert int(members.sum()) == 30
-    after, report = algorithm.round(
-        state, clients.at(toy_round(fed, list(range(ids)))), toy_round(fed, list(range(ids)))
-    )
+    after, report = algorithm.round(state, clients, toy_round(fed, list(range(ids))))
     assert torch.equal(after.label[members], state.label[members])
     assert partition_of(state.label[members]) == partition_of(torch.arange(ids)[members] % 3)
     size = after.label[~members].bincount(minlength=3)
@@ -313,7 +299,7 @@ def test_random_joining_keeps_the_clustered_and_spreads_the_rest() -> None:
     assert report.gradient_steps == ids
     half, _ = algorithm.round(
         state,
-        clients.at(toy_round(fed, list(range(0, ids, 2)))),
+        clients,
         toy_round(fed, list(range(0, ids, 2))),
     )
     assert torch.equal(half.label[::2], after.label[::2]), "nobody's draw depends on the company"
@@ -322,7 +308,7 @@ def test_random_joining_keeps_the_clustered_and_spreads_the_rest() -> None:
 def test_with_random_joining_a_shifted_client_still_looks_for_its_direction() -> None:
     fed, clients = toy(60)
     algorithm = flexcfl(scale=20, joining="random")
-    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
     moved = fed
     for client in range(0, 30, 3):  # from class 0 to class 1
         moved = moved_data(moved, client, 1)
@@ -335,11 +321,41 @@ def test_with_random_joining_a_shifted_client_still_looks_for_its_direction() ->
     assert report.models_down == 1 + 10 * 3, "they were never sent the directions"
 
 
+def test_migration_costs_no_communication_and_finds_planted_groups_again() -> None:
+    """Data of two clients are exchanged; both change places, everybody else stays."""
+    fed = federation(equal=True)
+    rounds = rounds_of(fed, 4)
+    algorithm: Any = configured("flexcfl", "algorithm.shift.fraction=0.0")
+    states, _ = simulate(algorithm, rounds[:2])
+    order = torch.arange(CLIENTS)
+    order[0], order[1] = 1, 0
+    rows = [fed.train.of_client(int(i)) for i in order]
+    swapped = replace(fed, train=type(fed.train).of(rows))
+    later = [replace(rnd, fed=swapped) for rnd in rounds[2:]]
+    moved, reports = simulate(algorithm, later, states[-1])
+    assert partition_of(states[-1].label) == partition_of(fed.group)
+    assert partition_of(moved[-1].label) == partition_of(fed.group[order])
+    assert [r.notes["migrated"] for r in reports] == [2, 0]
+    assert [r.models_down for r in reports] == [CLIENTS, CLIENTS]
+
+
+def test_another_metric_and_method_can_be_chosen() -> None:
+    algorithm: Any = configured(
+        "fedgroup",
+        "cluster_metric@algorithm.cold_start.metric=madc",
+        "cluster_method@algorithm.cold_start.method=agglomerative",
+        "algorithm.cold_start.method.linkage=complete",
+    )
+    assert isinstance(algorithm.cold_start.metric, MADC)
+    assert algorithm.migration is False
+    fed = federation()
+    states, _ = simulate(algorithm, rounds_of(fed, 2))
+    assert partition_of(states[-1].label) == partition_of(fed.group)
+
+
 @pytest.mark.full
 def test_communication_is_that_of_the_paper() -> None:
-    """2 K T + N C + 2 alpha C models, and C T more with the exchange: 1.26 of FedAvg, and 11.4 %
-    more.
-    """
+    """2 K T + N C + 2 alpha C models, 1.26 of FedAvg; with the exchange C T, or 11.4 %, more."""
     for ids, k, ratio in ((1000, 3, 1.26), (200, 5, 1.1)):
         fed, clients = toy(ids)
         rounds = 300
@@ -353,66 +369,3 @@ def test_communication_is_that_of_the_paper() -> None:
             dearer = total_cost(exchanging, clients, fed, cohorts)
             assert dearer - sent == k * rounds
             assert (dearer - sent) / sent == pytest.approx(0.114, abs=5e-4)
-
-
-def test_migration_costs_no_communication_and_finds_planted_groups_again() -> None:
-    """Data of two clients are exchanged; both change places, everybody else stays."""
-    fed = federation(equal=True)
-    rounds = rounds_of(fed, 4)
-    algorithm: Any = configured("flexcfl", "algorithm.shift.fraction=0.0")
-    states, _ = simulate(algorithm, fed, rounds[:2])
-    order = torch.arange(CLIENTS)
-    order[0], order[1] = 1, 0
-    rows = [fed.train.of_client(int(i)) for i in order]
-    swapped = replace(fed, train=type(fed.train).of(rows))
-    later = [replace(rnd, fed=swapped) for rnd in rounds[2:]]
-    moved, reports = simulate(algorithm, swapped, later, states[-1])
-    assert partition_of(states[-1].label) == partition_of(fed.group)
-    assert partition_of(moved[-1].label) == partition_of(fed.group[order])
-    assert [r.notes["migrated"] for r in reports] == [2, 0]
-    assert [r.models_down for r in reports] == [CLIENTS, CLIENTS]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "key"),
-    [
-        (["algorithm.cold_start.scale=0"], "algorithm.cold_start.scale"),
-        (["algorithm.cold_start.grouping=kmeans"], "algorithm.cold_start.grouping"),
-        (["algorithm.group_init=mean"], "algorithm.group_init"),
-        (["algorithm.joining=nearest"], "algorithm.joining"),
-        (["algorithm.inter_group.rate=-1"], "algorithm.inter_group.rate"),
-        (["algorithm.aggregation=median"], "algorithm.aggregation"),
-        (["algorithm.aggregation=first_client"], "algorithm.aggregation"),
-    ],
-)
-def test_wrong_options_name_their_key(overrides: list[str], key: str) -> None:
-    with pytest.raises(ConfigError, match=key) as error:
-        configured("flexcfl", *overrides)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["flexcfl", "flexcfl_rcc", "fesem"])
-def test_too_many_groups_is_one_line_before_any_training(name: str) -> None:
-    fed = federation()
-    algorithm: Any = configured(name, "num_clusters=13", *_kmeans_first(name))
-    with pytest.raises(ConfigError, match=r"num_clusters=13 .* at most the 12 clients") as error:
-        algorithm.init(engine_for(fed).at(rounds_of(fed, 1)[0]), rounds_of(fed, 1)[0])
-    assert "\n" not in str(error.value)
-
-
-def _kmeans_first(name: str) -> list[str]:
-    return ["algorithm.first_assignment=kmeans_pretrained"] if name == "fesem" else []
-
-
-def test_another_metric_and_method_can_be_chosen() -> None:
-    algorithm: Any = configured(
-        "fedgroup",
-        "cluster_metric@algorithm.cold_start.metric=madc",
-        "cluster_method@algorithm.cold_start.method=agglomerative",
-        "algorithm.cold_start.method.linkage=complete",
-    )
-    assert isinstance(algorithm.cold_start.metric, MADC)
-    assert algorithm.migration is False
-    fed = federation()
-    states, _ = simulate(algorithm, fed, rounds_of(fed, 2))
-    assert partition_of(states[-1].label) == partition_of(fed.group)

@@ -47,24 +47,14 @@ def unlabelled(fed: Federation, client: int) -> Federation:
     return replace(fed, pool=replace(fed.pool, y=y))
 
 
-@pytest.mark.parametrize("options", [(), (*EARLY, "algorithm.method.eps=1e6")])
-def test_before_the_clustering_and_in_one_cluster_it_is_fedavg(options: tuple[str, ...]) -> None:
-    fed = federation(equal=False)
-    rounds = rounds_of(fed, 3, participation=0.5)
-    states, _ = simulate(configured("flux", *options), fed, rounds)
-    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
-    assert all(torch.equal(a.models, b.model) for a, b in zip(states, fedavg, strict=True))
-    assert all(len(state.models) == 1 for state in states)
-
-
 def test_planted_groups_are_found_and_train_as_the_oracle_does_from_there() -> None:
     fed = apart()
     rounds = rounds_of(fed, 4, participation=0.5)
-    states, reports = simulate(configured("flux", *PLANTED), fed, rounds)
+    states, reports = simulate(configured("flux", *PLANTED), rounds)
     assert partition_of(states[1].label) == partition_of(fed.group)
     oracle: Any = configured("oracle")
     start = oracle.State(models=states[0].models.repeat(3, 1))
-    best, _ = simulate(oracle, fed, rounds[1:], start)
+    best, _ = simulate(oracle, rounds[1:], start)
     assert torch.equal(states[-1].models[states[-1].label], best[-1].models[fed.group])
     asked = reports[2]
     half = CLIENTS // 2
@@ -79,13 +69,12 @@ def test_clients_with_the_same_data_are_in_one_cluster() -> None:
     fed = federation()
     rows = [fed.train.of_client(5 if i == 2 else i) for i in range(CLIENTS)]
     twin = replace(fed, train=Split.of(rows))
-    states, _ = simulate(configured("flux", *EARLY), twin, rounds_of(twin, 2))
+    states, _ = simulate(configured("flux", *EARLY), rounds_of(twin, 2))
     assert states[1].label[2] == states[1].label[5]
 
 
 def test_centroids_are_the_mean_descriptors_of_a_cluster() -> None:
-    fed = apart()
-    states, _ = simulate(configured("flux", *PLANTED), fed, rounds_of(fed, 2))
+    states, _ = simulate(configured("flux", *PLANTED), rounds_of(apart(), 2))
     centroid, label = states[1].centroid, states[1].label
     assert centroid.shape == (3, SIZE)
     weighted = (torch.bincount(label).unsqueeze(1) * centroid).sum(0)
@@ -97,7 +86,7 @@ def test_a_newcomer_is_served_by_its_inputs_and_joins_in_its_first_round(client:
     fed = unlabelled(apart(), client)
     early, complete = rounds_of(fed, 3, absent=(client,)), rounds_of(fed, 4)
     algorithm: Any = configured("flux", *PLANTED)
-    states, _ = simulate(algorithm, fed, early)
+    states, _ = simulate(algorithm, early)
     # it is there, but not in the cohort
     rnd = replace(complete[2], cohort=early[2].cohort)
     served = algorithm.serve(states[-1], engine_for(fed).at(rnd), rnd)
@@ -106,7 +95,7 @@ def test_a_newcomer_is_served_by_its_inputs_and_joins_in_its_first_round(client:
     assert served.label[client] == states[-1].label[mates][0]
     assert states[-1].label[client] == -1
     known = [replace(complete[3], fed=apart())]
-    joined, reports = simulate(algorithm, apart(), known, states[-1])
+    joined, reports = simulate(algorithm, known, states[-1])
     assert joined[-1].label[client] == served.label[client]
     assert (reports[0].models_down, reports[0].floats_up) == (CLIENTS + 1, SIZE)
 
@@ -115,19 +104,13 @@ def test_everybody_can_be_served_by_inputs_alone() -> None:
     fed = unlabelled(apart(), 4)
     algorithm: Any = configured("flux", *PLANTED, "algorithm.serve_by=inputs")
     rounds = rounds_of(fed, 2)
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     swapped = states[-1].label.roll(1)
     state = replace(states[-1], label=swapped)
     clients = engine_for(fed).at(rounds[1])
     assert partition_of(algorithm.serve(state, clients, rounds[1]).label) == partition_of(fed.group)
     own: Any = configured("flux", *PLANTED)
     assert torch.equal(own.serve(state, clients, rounds[1]).label, swapped)
-
-
-def test_a_run_without_a_clustering_says_so() -> None:
-    method: Any = configured("flux")
-    assert method.remark(5).startswith("no clusters were formed: clustering begins after 5 rounds")
-    assert method.remark(6) == ""
 
 
 def test_whoever_joins_is_compared_by_labels_too() -> None:

@@ -28,7 +28,6 @@ from fedclust.core.calls import LocalResult
 from fedclust.core.front import Train
 from fedclust.core.server import Server
 from fedclust.engines.loop import LoopEngine
-from fedclust.helpers.errors import ConfigError
 from fedclust.models.mlp import mlp
 from fedclust.updates.aggregations import Median
 from fedclust.updates.servers import SGD
@@ -37,25 +36,15 @@ EARLY = ("algorithm.warmup=1",)
 HIDDEN = 4
 
 
-def test_without_pull_one_cluster_is_fedavg() -> None:
-    fed = federation(equal=False)
-    rounds = rounds_of(fed, 4, participation=0.5)
-    alone = configured("hcfl", *EARLY, "num_clusters=1", "algorithm.mu=0")
-    states, _ = simulate(alone, fed, rounds)
-    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
-    for mine, its in zip(states, fedavg, strict=True):
-        torch.testing.assert_close(mine.models, its.model)
-
-
 def test_without_pull_and_sharing_clusters_train_alone_from_the_common_model() -> None:
     fed = federation()
     rounds = rounds_of(fed, 4, participation=0.5)
     options = (*EARLY, "algorithm.mu=0", "algorithm.sharing=0")
-    states, reports = simulate(configured("hcfl", *options), fed, rounds)
+    states, reports = simulate(configured("hcfl", *options), rounds)
     assert partition_of(states[1].label) == partition_of(fed.group)
     oracle: Any = configured("oracle")
     start = oracle.State(models=states[0].models.repeat(3, 1))
-    best, _ = simulate(oracle, fed, rounds[1:], start)
+    best, _ = simulate(oracle, rounds[1:], start)
     assert torch.equal(states[-1].models[states[-1].label], best[-1].models[fed.group])
     half, size = CLIENTS // 2, states[0].models.shape[1]
     clustering = reports[2]
@@ -110,11 +99,11 @@ def test_a_cluster_nobody_trains_keeps_its_model_and_newcomers_join() -> None:
     fed, late = federation(), 2
     rounds = rounds_of(fed, 3, absent=(late,))
     algorithm: Any = configured("hcfl", *EARLY)
-    states, _ = simulate(algorithm, fed, rounds[:2])
+    states, _ = simulate(algorithm, rounds[:2])
     label = states[1].label
     only = replace(rounds[2], cohort=(label == 1).nonzero().squeeze(1))
-    states, _ = simulate(algorithm, fed, [only], states[1])
-    assert torch.equal(states[0].models[0], simulate(algorithm, fed, rounds[:2])[0][1].models[0])
+    states, _ = simulate(algorithm, [only], states[1])
+    assert torch.equal(states[0].models[0], simulate(algorithm, rounds[:2])[0][1].models[0])
     there = replace(only, present=torch.ones(CLIENTS, dtype=torch.bool))
     clients = engine_for(fed).at(there)
     served = algorithm.serve(states[0], clients, there)
@@ -122,16 +111,6 @@ def test_a_cluster_nobody_trains_keeps_its_model_and_newcomers_join() -> None:
     assert served.label[late] == loss.argmin()
     _, cost = algorithm.round(states[0], clients, there)
     assert (cost.models_down, cost.scalars_up) == (len(only.cohort) + len(states[0].models), 1)
-
-
-def test_a_model_without_a_body_is_refused() -> None:
-    fed = federation()
-    rnd = rounds_of(fed, 1)[0]
-    method: Any = configured("hcfl", "algorithm.layers=body")
-    with pytest.raises(ConfigError, match=r"algorithm\.layers=body .* a single layer"):
-        method.init(engine_for(fed).at(rnd), rnd)
-    assert method.remark(5).startswith("no clusters were formed")
-    assert method.remark(6) == ""
 
 
 def test_a_robust_mean_of_all_is_that_of_updates() -> None:
@@ -156,5 +135,5 @@ def test_the_server_remembers_models_that_share() -> None:
     fed = federation()
     base = configured("hcfl", *EARLY)
     method: Any = WithServer(base=base, server=SGD(rate=1.0, momentum=0.5))
-    states, _ = simulate(method, fed, rounds_of(fed, 3))
+    states, _ = simulate(method, rounds_of(fed, 3))
     assert len(states[-1].server_memory) == len(states[-1].models) == 3

@@ -59,22 +59,11 @@ def test_gradient_averaging_by_hand(denominator: str) -> None:
     assert (report.models_down, report.models_up, report.gradient_steps) == (18, 6, 6)
 
 
-def test_with_one_cluster_it_is_fedavg() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 3, participation=0.5)
-    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
-    ifca, _ = simulate(configured("ifca", "num_clusters=1"), fed, rounds)
-    assert all(torch.equal(a.model, b.models) for a, b in zip(fedavg, ifca, strict=True))
-
-
 def test_with_one_cluster_one_full_step_options_one_and_two_agree() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 3)
+    rounds = rounds_of(federation(), 3)
     one_step = ("num_clusters=1", "solver.batch_size=null", "solver.epochs=1")
-    models, _ = simulate(configured("ifca", *one_step), fed, rounds)
-    gradients, _ = simulate(
-        configured("ifca", "algorithm.averaging=gradient", *one_step), fed, rounds
-    )
+    models, _ = simulate(configured("ifca", *one_step), rounds)
+    gradients, _ = simulate(configured("ifca", "algorithm.averaging=gradient", *one_step), rounds)
     torch.testing.assert_close(models[-1].models, gradients[-1].models, rtol=1e-5, atol=1e-6)
 
 
@@ -95,10 +84,10 @@ def test_a_cluster_nobody_joins_keeps_its_model() -> None:
 def test_from_a_start_near_the_groups_it_finds_them(seed: int) -> None:
     fed = federation(seed)
     rounds, clients = rounds_of(fed, 6, seed=seed), engine_for(fed)
-    near, _ = simulate(configured("oracle"), fed, rounds[:1])
+    near, _ = simulate(configured("oracle"), rounds[:1])
     algorithm: Any = configured("ifca")
     start = algorithm.State(models=near[0].models, label=torch.full((CLIENTS,), -1))
-    states, _ = simulate(algorithm, fed, rounds[1:], start)
+    states, _ = simulate(algorithm, rounds[1:], start)
     served = algorithm.serve(states[-1], clients.at(rounds[-1]), rounds[-1])
     assert torch.equal(served.label, fed.group)
 
@@ -221,26 +210,6 @@ def test_restart_gives_up_with_a_warning(
     assert "none of 3 initial draws" in caplog.text
     assert "algorithm.restart_fraction" in caplog.text
     assert report.models_down == 3 * 2
-
-
-@pytest.mark.parametrize(
-    ("overrides", "key"),
-    [
-        (["num_clusters=0"], "num_clusters"),
-        (["algorithm.restart_fraction=0.35"], "algorithm.restart_fraction"),
-        (
-            ["num_clusters=2", "algorithm.restart_fraction=0.3", "algorithm.start=shared"],
-            "restart_fraction",
-        ),
-        (["algorithm.averaging=gradient", "solver.momentum=0.9"], "solver.momentum"),
-        (["algorithm.averaging=gradient", "solver.weight_decay=0.1"], "solver.weight_decay"),
-        (["algorithm.start=random"], "algorithm.start"),
-    ],
-)
-def test_wrong_options_name_their_key(overrides: list[str], key: str) -> None:
-    with pytest.raises(ConfigError, match=key) as error:
-        configured("ifca", *overrides)
-    assert "\n" not in str(error.value)
 
 
 def test_spread_start_needs_enough_clients() -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from planted import configured, federation, rounds_of, simulate
 from toy_engine import SOLVER, ToyEngine, total_cost, toy_federation, toy_round
 
 from fedclust.algorithms.ifca_memory import IFCAMemory
-from fedclust.helpers.errors import ConfigError
 
 
 def ifca(k: int = 2, **options: Any) -> IFCAMemory:
@@ -33,21 +31,19 @@ def swapped(clients: set[int], ids: int = 4) -> Any:
 def test_only_the_cohort_is_assigned_anew() -> None:
     fed, clients = toy()
     algorithm = ifca()
-    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
-    assert (
-        algorithm.serve(state, clients.at(toy_round(fed, [0])), toy_round(fed, [0])).label == -1
-    ).all()
-    state, _ = algorithm.round(state, clients.at(toy_round(fed, [0, 1])), toy_round(fed, [0, 1]))
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    assert (algorithm.serve(state, clients, toy_round(fed, [0])).label == -1).all()
+    state, _ = algorithm.round(state, clients, toy_round(fed, [0, 1]))
     assert state.label.tolist() == [0, 1, -1, -1]
     assert state.models.tolist() == [[0.5], [7.5]]
     assert clients.target is not None
     clients.target[0] = 7.0
     state, report = algorithm.round(
         state,
-        clients.at(toy_round(fed, [1, 2], t=1, shifted=[0, 3])),
+        clients,
         toy_round(fed, [1, 2], t=1, shifted=[0, 3]),
     )
-    served = algorithm.serve(state, clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    served = algorithm.serve(state, clients, toy_round(fed, [0]))
     assert served.label.tolist() == [0, 1, 0, -1], (
         "client 0 keeps its cluster though its data changed"
     )
@@ -58,8 +54,8 @@ def test_only_the_cohort_is_assigned_anew() -> None:
 def test_migration_asks_shifted_clients_at_once() -> None:
     fed, clients = toy()
     algorithm = ifca(migration=True)
-    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
-    state, _ = algorithm.round(state, clients.at(toy_round(fed, [0, 1])), toy_round(fed, [0, 1]))
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    state, _ = algorithm.round(state, clients, toy_round(fed, [0, 1]))
     assert clients.target is not None
     clients.target[0] = 7.0
     rnd = toy_round(swapped({0, 1, 3}), [1, 2], t=1)  # client 3 has no cluster to leave
@@ -72,11 +68,10 @@ def test_migration_asks_shifted_clients_at_once() -> None:
 
 
 def test_memory_changes_what_is_served_and_not_what_is_trained() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 4, participation=0.5)
-    plain, _ = simulate(configured("ifca"), fed, rounds)
-    kept, _ = simulate(configured("ifca_flex"), fed, rounds)
-    moving, _ = simulate(configured("ifca_mig"), fed, rounds)
+    rounds = rounds_of(federation(), 4, participation=0.5)
+    plain, _ = simulate(configured("ifca"), rounds)
+    kept, _ = simulate(configured("ifca_flex"), rounds)
+    moving, _ = simulate(configured("ifca_mig"), rounds)
     for a, b, c in zip(plain, kept, moving, strict=True):
         assert torch.equal(a.models, b.models)
         assert torch.equal(a.models, c.models)
@@ -88,20 +83,9 @@ def test_communication_is_that_of_the_paper() -> None:
     cohorts = [[0, 1], [2, 3], [0, 3]]
     assert total_cost(ifca(), clients, fed, cohorts) == 2 * 3 * 3
     migrating = ifca(migration=True)
-    state, _ = migrating.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
-    state, _ = migrating.round(
-        state, clients.at(toy_round(fed, [0, 1, 2, 3])), toy_round(fed, [0, 1, 2, 3])
-    )
+    state, _ = migrating.init(clients, toy_round(fed, [0]))
+    state, _ = migrating.round(state, clients, toy_round(fed, [0, 1, 2, 3]))
     for shifted in (set[int](), {1}, {0, 1, 3}):
         rnd = toy_round(swapped(shifted), [0, 2], t=1)
         _, report = migrating.round(state, clients.at(rnd), rnd)
         assert report.models_down + report.models_up == 2 * 3 + 2 * len(shifted)
-
-
-def test_migration_without_memory_is_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm\.migration=True .* has the keys") as error:
-        configured("ifca", "+algorithm.migration=true")
-    assert "\n" not in str(error.value)
-    with pytest.raises(ConfigError, match=r"cluster_choice=last .* train_loss, test_loss"):
-        configured("ifca", "algorithm.cluster_choice=last")
-    assert isinstance(configured("ifca_mig"), IFCAMemory)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from planted import configured, engine_for, federation, rounds_of, simulate
 
 from fedclust.algorithms.steps import random_groups, zeros
 from fedclust.core.front import Train
-from fedclust.helpers.errors import ConfigError
 
 
 def test_random_groups_are_even_and_change_with_seed() -> None:
@@ -29,7 +27,7 @@ def test_the_first_round_trains_random_groups_and_sends_one_model_to_each() -> N
     fed = federation()
     algorithm: Any = configured("ifca_random")
     rounds = rounds_of(fed, 2)
-    states, costs = simulate(algorithm, fed, rounds)
+    states, costs = simulate(algorithm, rounds)
     clients = engine_for(fed).at(rounds[0])
     start = clients.init(rounds[0].stream("init"), 3)
     label = random_groups(rounds[0].cohort, 3, rounds[0])
@@ -43,10 +41,9 @@ def test_the_first_round_trains_random_groups_and_sends_one_model_to_each() -> N
 
 
 def test_from_the_second_round_on_it_is_ifca() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 4)
-    random, _ = simulate(configured("ifca_random"), fed, rounds)
-    plain, _ = simulate(configured("ifca"), fed, rounds[1:], random[0])
+    rounds = rounds_of(federation(), 4)
+    random, _ = simulate(configured("ifca_random"), rounds)
+    plain, _ = simulate(configured("ifca"), rounds[1:], random[0])
     assert torch.equal(random[-1].models, plain[-1].models)
     assert torch.equal(random[-1].label, plain[-1].label)
 
@@ -54,12 +51,5 @@ def test_from_the_second_round_on_it_is_ifca() -> None:
 def test_even_equal_models_come_apart() -> None:
     """IFCA with one start for all clusters needs rounding to tell them apart; this does not."""
     fed = federation()
-    states, _ = simulate(
-        configured("ifca_random", "algorithm.start=shared"), fed, rounds_of(fed, 1)
-    )
+    states, _ = simulate(configured("ifca_random", "algorithm.start=shared"), rounds_of(fed, 1))
     assert torch.cdist(states[0].models, states[0].models)[0, 1:].min() > 0.05
-
-
-def test_gradient_averaging_is_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"averaging=gradient"):
-        configured("ifca_random", "algorithm.averaging=gradient")

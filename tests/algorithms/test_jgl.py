@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from fedclust.algorithms.jgl import occupied
 from fedclust.core.front import Clients, Gradient
 from fedclust.core.types import Round
-from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ops import cluster_mean
 
 BATCH = 12
@@ -40,7 +39,7 @@ def gradients(clients: Clients, models: Tensor, rnd: Round) -> Tensor:
 def test_without_gradients_it_is_ifca_on_mini_batches() -> None:
     fed = federation(equal=False)
     clients, rounds = engine_for(fed), rounds_of(fed, 5, participation=0.75)
-    states, reports = simulate(configured("jgl", "algorithm.gradient_weight=0", REST), fed, rounds)
+    states, reports = simulate(configured("jgl", "algorithm.gradient_weight=0", REST), rounds)
     models = clients.init(rounds[0].stream("init"), GROUPS)
     for rnd, state, report in zip(rounds, states, reports[1:], strict=True):
         loss = clients.at(rnd).loss(models, rnd.cohort, batch_size=BATCH)
@@ -55,12 +54,11 @@ def test_without_gradients_it_is_ifca_on_mini_batches() -> None:
 
 
 def test_without_gradients_and_with_a_local_solver_it_is_ifca() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 4, participation=0.5)
+    rounds = rounds_of(federation(), 4, participation=0.5)
     whole = ("solver.batch_size=null", "solver.epochs=3")
-    ifca, ifca_reports = simulate(configured("ifca", *whole), fed, rounds)
+    ifca, ifca_reports = simulate(configured("ifca", *whole), rounds)
     settings = (*whole, "algorithm.gradient_weight=0", "algorithm.local=solver", REST)
-    states, reports = simulate(configured("jgl", *settings), fed, rounds)
+    states, reports = simulate(configured("jgl", *settings), rounds)
     assert all(torch.equal(a.models, b.models) for a, b in zip(ifca, states, strict=True))
     for ours, theirs in zip(reports[1:], ifca_reports[1:], strict=True):
         assert (ours.models_down, ours.models_up) == (theirs.models_down, theirs.models_up)
@@ -212,10 +210,10 @@ def test_the_literal_sign_inverts_them() -> None:
 def test_from_a_start_near_the_groups_it_finds_them(seed: int, local: str) -> None:
     fed = federation(seed)
     rounds, clients = rounds_of(fed, 6, seed=seed), engine_for(fed)
-    near, _ = simulate(configured("oracle"), fed, rounds[:1])
+    near, _ = simulate(configured("oracle"), rounds[:1])
     algorithm: Any = configured("jgl", f"algorithm.local={local}")
     before = initial(algorithm, clients, rounds[1], near[0].models, near[0].models)
-    states, _ = simulate(algorithm, fed, rounds[1:], before)
+    states, _ = simulate(algorithm, rounds[1:], before)
     assert torch.equal(
         algorithm.serve(states[-1], clients.at(rounds[-1]), rounds[-1]).label, fed.group
     )
@@ -311,11 +309,10 @@ def test_the_sum_makes_the_step_as_much_larger_as_the_batch() -> None:
 
 
 def test_the_pace_is_rate_times_steps() -> None:
-    fed = federation(equal=False)
-    rounds = rounds_of(fed, 2)
+    rounds = rounds_of(federation(equal=False), 2)
     settings = ("num_clusters=1", "solver.decay=0.5", "solver.epochs=2")
-    step, _ = simulate(configured("jgl", *settings), fed, rounds)
-    solver, reports = simulate(configured("jgl", *settings, "algorithm.local=solver"), fed, rounds)
+    step, _ = simulate(configured("jgl", *settings), rounds)
+    solver, reports = simulate(configured("jgl", *settings, "algorithm.local=solver"), rounds)
     assert [float(state.pace) for state in step] == [LR, LR / 2]
     mean_steps = reports[1].gradient_steps / CLIENTS
     assert mean_steps > 4
@@ -328,7 +325,7 @@ def test_clients_keep_the_cluster_they_were_in() -> None:
     fed = federation()
     clients, rounds = engine_for(fed), rounds_of(fed, 4, participation=0.25, absent=(0,))
     algorithm: Any = configured("jgl")
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     seen = torch.cat([rnd.cohort for rnd in rounds]).unique()
     never = torch.tensor([i for i in range(1, CLIENTS) if i not in seen])
     assert len(never), "everybody took part: the case is too easy"
@@ -341,22 +338,3 @@ def test_clients_keep_the_cluster_they_were_in() -> None:
     before, after = states[2].label, states[3].label
     resting = [i for i in range(CLIENTS) if i not in rounds[3].cohort]
     assert torch.equal(before[resting], after[resting])
-
-
-@pytest.mark.parametrize(
-    ("overrides", "key"),
-    [
-        (["algorithm.gradient_weight=1.1"], "algorithm.gradient_weight"),
-        (["algorithm.gradient_weight=-0.1"], "algorithm.gradient_weight"),
-        (["algorithm.similarity=dot"], "algorithm.similarity"),
-        (["algorithm.empty_cluster=fill"], "algorithm.empty_cluster"),
-        (["solver.momentum=0.9"], "solver.momentum"),
-        (["solver.weight_decay=0.1"], "solver.weight_decay"),
-        (["algorithm.local=solver", "algorithm.loss_reduction=sum"], "algorithm.loss_reduction"),
-        (["num_clusters=0"], "num_clusters"),
-    ],
-)
-def test_wrong_options_name_their_key(overrides: list[str], key: str) -> None:
-    with pytest.raises(ConfigError, match=key) as error:
-        configured("jgl", *overrides)
-    assert "\n" not in str(error.value)

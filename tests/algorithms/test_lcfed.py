@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-import pytest
 import torch
 from fronts import Front
 from planted import (
@@ -28,7 +27,6 @@ from toy_engine import ToyEngine
 from fedclust.core.front import Gradient, Train
 from fedclust.core.types import Federation
 from fedclust.engines.loop import LoopEngine
-from fedclust.helpers.errors import ConfigError
 from fedclust.models.mlp import mlp
 from fedclust.solver import Solver
 
@@ -39,18 +37,6 @@ DEEP = ("algorithm.layers=body",)
 
 def deep(fed: Federation) -> Front:
     return Front(LoopEngine(mlp((FEATURES,), CLASSES, hidden=[HIDDEN]), fed.pool))
-
-
-@pytest.mark.parametrize("aggregation", ["uniform", "by_samples"])
-def test_without_pulls_one_cluster_is_fedavg(aggregation: str) -> None:
-    fed = federation(equal=False)
-    rounds = rounds_of(fed, 4, participation=0.5)
-    mean = f"common.aggregation={aggregation}"
-    alone = configured("lcfed", "num_clusters=1", "algorithm.mu=0", "algorithm.lam=0", mean)
-    states, _ = simulate(alone, fed, rounds)
-    fedavg, _ = simulate(configured("fedavg", mean), fed, rounds)
-    for mine, its in zip(states, fedavg, strict=True):
-        torch.testing.assert_close(mine.models, its.model)
 
 
 def test_two_steps_with_both_pulls_by_hand() -> None:
@@ -127,8 +113,7 @@ def test_models_are_seen_from_their_mean() -> None:
 
 def test_the_planted_groups_are_found_and_directions_stay_until_refreshed() -> None:
     fed = federation()
-    rounds = rounds_of(fed, 4)
-    states, reports = simulate(configured("lcfed", "algorithm.refresh=3"), fed, rounds)
+    states, reports = simulate(configured("lcfed", "algorithm.refresh=3"), rounds_of(fed, 4))
     for state in states:
         assert partition_of(state.label) == partition_of(fed.group)
     kept = [states[0].projection, *(state.projection for state in states)]
@@ -142,7 +127,7 @@ def test_who_was_not_there_joins_the_cluster_of_least_loss() -> None:
     fed, late = federation(), 2
     rounds = rounds_of(fed, 2, absent=(late,))
     method: Any = configured("lcfed")
-    states, _ = simulate(method, fed, rounds)
+    states, _ = simulate(method, rounds)
     there = replace(
         rounds[1],
         present=torch.ones(CLIENTS, dtype=torch.bool),
@@ -156,14 +141,3 @@ def test_who_was_not_there_joins_the_cluster_of_least_loss() -> None:
     assert (cost.models_down, cost.scalars_up) == (len(after.models) + 1, 1)
     others = torch.arange(CLIENTS) != late
     assert torch.equal(after.label[others], states[1].label[others])
-
-
-def test_what_cannot_be_is_refused() -> None:
-    fed = federation()
-    rnd = rounds_of(fed, 1)[0]
-    clients = engine_for(fed).at(rnd)
-    with pytest.raises(ConfigError, match=r"algorithm\.layers=body .* a single layer"):
-        configured("lcfed", *DEEP).init(clients, rnd)
-    many = configured("lcfed", "num_clusters=13")
-    with pytest.raises(ConfigError, match=r"num_clusters=13 .* at most the 12 clients of round 0"):
-        many.init(clients, rnd)

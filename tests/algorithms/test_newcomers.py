@@ -30,7 +30,7 @@ def method(assign: str, *more: str) -> Any:
 def begun(algorithm: Any, fed: Federation, base: str = "oracle") -> tuple[Any, Round]:
     """The state after three rounds without two clients, who are there now, and their round."""
     rounds = rounds_of(fed, 3, absent=LATE)
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     return states[-1], replace(rounds[-1], present=torch.ones(CLIENTS, dtype=torch.bool))
 
 
@@ -42,10 +42,9 @@ def with_base(name: str, assign: Any, **more: Any) -> Newcomers:
 
 @pytest.mark.parametrize("assign", ["labels", "few", "unlabelled", "method"])
 def test_the_base_trains_as_without(assign: str) -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 3, participation=0.5)
-    states, reports = simulate(method(assign), fed, rounds)
-    alone, others = simulate(configured("ifca"), fed, rounds)
+    rounds = rounds_of(federation(), 3, participation=0.5)
+    states, reports = simulate(method(assign), rounds)
+    alone, others = simulate(configured("ifca"), rounds)
     for mine, its in zip(states, alone, strict=True):
         assert all(
             torch.equal(getattr(mine, name), value) for name, value in fields_of(its).items()
@@ -147,8 +146,7 @@ def test_what_describes_inputs_is_the_model_that_most_use() -> None:
 def test_newcomers_are_tested_apart() -> None:
     fed = apart()
     algorithm = with_base("oracle", "unlabelled")
-    rounds = rounds_of(fed, 3, absent=LATE)
-    _, reports = simulate(algorithm, fed, rounds)
+    _, reports = simulate(algorithm, rounds_of(fed, 3, absent=LATE))
     assert all("accuracy_newcomers" not in report.notes for report in reports)
     state, rnd = begun(algorithm, fed)
     away = replace(rnd, cohort=rnd.cohort[:4])

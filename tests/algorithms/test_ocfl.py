@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from planted import CLIENTS, configured, federation, partition_of, rounds_of, simulate
 from toy_engine import SOLVER, ToyEngine, toy_federation, toy_round
 
 from fedclust.algorithms.ocfl import OCFL, temperature
 from fedclust.cluster_methods.agglomerative import Agglomerative
-from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ops import cosine
 
 AXES = torch.eye(3)
@@ -92,17 +90,3 @@ def test_one_participant_decides_nothing() -> None:
     state = replace(state, temperature=0.2)
     state, _ = method.round(state, clients, toy_round(fed, [1]))
     assert (state.temperature, state.clustered) == (0.2, False)
-
-
-def test_planted_groups_are_found() -> None:
-    fed = federation()
-    states, _ = simulate(configured("ocfl"), fed, rounds_of(fed, 7))
-    assert states[-1].clustered
-    assert partition_of(states[-1].label) == partition_of(fed.group)
-
-
-def test_too_few_participants_are_refused_before_the_first_round() -> None:
-    fed = federation()
-    method: Any = configured("ocfl", f"algorithm.method.min_cluster_size={CLIENTS + 1}")
-    with pytest.raises(ConfigError, match=r"min_cluster_size=13 .* at most the 12 clients"):
-        simulate(method, fed, rounds_of(fed, 1))

@@ -41,7 +41,7 @@ def test_flhc_is_hierarchical_clustering_of_the_updates_of_one_model(
         "algorithm.warmup.rounds=2",
     )
     algorithm: Any = configured("flhc", *options)
-    states, reports = simulate(algorithm, fed, rounds)
+    states, reports = simulate(algorithm, rounds)
     server = states[1].models
     trained = (
         clients.at(rounds[2])
@@ -59,26 +59,18 @@ def test_flhc_is_hierarchical_clustering_of_the_updates_of_one_model(
 
 def test_flhc_asks_everybody_once_more() -> None:
     fed = federation()
-    _, reports = simulate(configured("flhc", "algorithm.warmup.rounds=1"), fed, rounds_of(fed, 2))
+    _, reports = simulate(configured("flhc", "algorithm.warmup.rounds=1"), rounds_of(fed, 2))
     assert (reports[2].models_down, reports[2].models_up) == (2 * CLIENTS, 2 * CLIENTS)
     assert reports[2].gradient_steps == 2 * CLIENTS * STEPS
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("name", ["flhc", "kmeans_models"])
-def test_planted_groups_are_recovered(name: str, seed: int) -> None:
-    fed = federation(seed)
-    states, _ = simulate(configured(name), fed, rounds_of(fed, 6, seed=seed))
-    assert partition_of(states[-1].label) == partition_of(fed.group)
 
 
 def test_a_threshold_finds_the_number_of_clusters() -> None:
     fed = federation()
     options = ("algorithm.metric.norm=cosine", "algorithm.method.threshold=0.5")
-    states, reports = simulate(configured("flhc", *options), fed, rounds_of(fed, 6))
+    states, reports = simulate(configured("flhc", *options), rounds_of(fed, 6))
     assert partition_of(states[-1].label) == partition_of(fed.group)
     apart = ("algorithm.metric.norm=cosine", "algorithm.method.threshold=1e-4")
-    states, reports = simulate(configured("flhc", *apart), fed, rounds_of(fed, 6))
+    states, reports = simulate(configured("flhc", *apart), rounds_of(fed, 6))
     assert reports[6].notes["num_clusters_found"] == CLIENTS
 
 
@@ -86,7 +78,7 @@ def test_kmeans_on_models_is_k_means_of_the_parameters() -> None:
     fed = federation(2)
     rounds, clients = rounds_of(fed, 1), engine_for(fed)
     algorithm: Any = configured("kmeans_models", "num_clusters=4")
-    states, reports = simulate(algorithm, fed, rounds)
+    states, reports = simulate(algorithm, rounds)
     start = clients.init(rounds[0].stream("init"), 1)
     one = algorithm.solver.__class__(
         lr=algorithm.solver.lr, batch_size=None, epochs=None, steps=100
@@ -110,8 +102,8 @@ def test_few_landmarks_find_the_planted_groups(seed: int) -> None:
     fed = federation(seed)
     full, few = configured("lcfl"), configured("lcfl", "cluster_metric.landmarks=7")
     rounds = rounds_of(fed, 6, seed=seed)
-    states, reports = simulate(few, fed, rounds)
-    expected, costs = simulate(full, fed, rounds)
+    states, reports = simulate(few, rounds)
+    expected, costs = simulate(full, rounds)
     assert (
         partition_of(states[-1].label)
         == partition_of(expected[-1].label)
@@ -121,12 +113,9 @@ def test_few_landmarks_find_the_planted_groups(seed: int) -> None:
 
 
 def test_as_many_landmarks_as_clients_are_the_whole_method() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 6)
-    whole, reports = simulate(configured("lcfl"), fed, rounds)
-    all_chosen, others = simulate(
-        configured("lcfl", f"cluster_metric.landmarks={CLIENTS}"), fed, rounds
-    )
+    rounds = rounds_of(federation(), 6)
+    whole, reports = simulate(configured("lcfl"), rounds)
+    all_chosen, others = simulate(configured("lcfl", f"cluster_metric.landmarks={CLIENTS}"), rounds)
     assert torch.equal(reports[6].arrays["distance"], others[6].arrays["distance"])
     assert torch.equal(whole[-1].models, all_chosen[-1].models)
 
@@ -140,7 +129,7 @@ def test_flux_clusters_without_a_number_of_clusters() -> None:
         "cluster_method.eps=knee",
         "cluster_method.min_samples=2",
     )
-    states, reports = simulate(configured("lcfl", *given, *more), fed, rounds_of(fed))
+    states, reports = simulate(configured("lcfl", *given, *more), rounds_of(fed))
     label = states[-1].label
     pairs = [(i, j) for i in range(CLIENTS) for j in range(CLIENTS) if label[i] == label[j]]
     assert all(i % GROUPS == j % GROUPS for i, j in pairs)

@@ -13,7 +13,6 @@ from planted import CLIENTS, configured, engine_for, federation, rounds_of, simu
 from fedclust.core.calls import LocalWork
 from fedclust.core.front import Train
 from fedclust.core.server import Server
-from fedclust.helpers.errors import ConfigError
 from fedclust.updates.privacy import ClientDP
 from fedclust.updates.servers import SGD
 
@@ -75,7 +74,7 @@ def test_noise_and_memory_are_of_the_body(name: str) -> None:
 def test_everybody_is_served_the_body_under_its_own_head(name: str) -> None:
     fed, algorithm = federation(), configured(name)
     rounds = rounds_of(fed, 2)
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     clients = engine_for(fed, algorithm).at(rounds[1])
     head = clients.layout.mask(clients.layout.last_layers())
     served = algorithm.serve(states[1], clients, rounds[1])
@@ -107,12 +106,3 @@ def configured_head(algorithm: Any) -> Any:
     one: Any = configured("fedrep", "solver.epochs=3")
     assert algorithm.head_epochs == one.solver.epochs
     return one.solver
-
-
-def test_fedper_without_a_body_or_without_a_head_is_one_line() -> None:
-    fed, rnd = federation(), rounds_of(federation(), 1)[0]
-    algorithm: Any = configured("fedper")
-    with pytest.raises(ConfigError, match=r"personal_layers=1 .* below the model's 1 layers"):
-        algorithm.init(engine_for(fed).at(rnd), rnd)
-    with pytest.raises(ConfigError, match="personal_layers=0"):
-        configured("fedper", "algorithm.personal_layers=0")

@@ -58,8 +58,7 @@ def test_groups_of_class_shares_are_found_without_a_model() -> None:
 
 
 def test_clients_cluster_by_their_counts_and_send_them_alone() -> None:
-    fed = federation()
-    states, reports = simulate(configured("lcfl", "cluster_metric=psi"), fed, rounds_of(fed, 6))
+    states, reports = simulate(configured("lcfl", "cluster_metric=psi"), rounds_of(federation(), 6))
     clustering = next(r for r in reports if "num_clusters_found" in r.notes)
     assert clustering.floats_up == 3 * CLIENTS
     assert len(partition_of(states[-1].label)) == 3

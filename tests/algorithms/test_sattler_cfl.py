@@ -12,7 +12,6 @@ from planted import CLIENTS, configured, engine_for, federation, partition_of, r
 from toy_engine import SOLVER
 
 from fedclust.algorithms.sattler_cfl import SattlerCFL, bipartition, norms
-from fedclust.helpers.errors import ConfigError
 
 SPLITTING = ("algorithm.eps1=0.3", "algorithm.eps2=0.6")
 
@@ -22,22 +21,10 @@ def first(states: list[Any], clusters: int) -> Any:
     return next(state for state in states if len(state.models) >= clusters)
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_without_a_split_it_is_fedavg(participation: float) -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 5, participation=participation)
-    never, _ = simulate(configured("sattler_cfl", "algorithm.eps1=0"), fed, rounds)
-    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
-    assert all(torch.equal(a.models, b.model) for a, b in zip(never, fedavg, strict=True))
-    assert (never[-1].label == 0).all()
-
-
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_two_splits_separate_three_groups(seed: int) -> None:
     fed = federation(seed)
-    states, reports = simulate(
-        configured("sattler_cfl", *SPLITTING), fed, rounds_of(fed, 16, seed=seed)
-    )
+    states, reports = simulate(configured("sattler_cfl", *SPLITTING), rounds_of(fed, 16, seed=seed))
     halves, thirds = first(states, 2), first(states, 3)
     for group in range(3):
         assert len(halves.label[fed.group == group].unique()) == 1, "no split goes through a group"
@@ -49,27 +36,22 @@ def test_two_splits_separate_three_groups(seed: int) -> None:
 
 
 def test_both_norms_must_agree() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 6)
+    rounds = rounds_of(federation(), 6)
     for overrides in (
         ("algorithm.eps1=1e-9", "algorithm.eps2=0"),
         ("algorithm.eps1=99", "algorithm.eps2=99"),
     ):
-        states, _ = simulate(configured("sattler_cfl", *overrides), fed, rounds)
+        states, _ = simulate(configured("sattler_cfl", *overrides), rounds)
         assert len(states[-1].models) == 1
     eager = ("algorithm.eps1=99", "algorithm.eps2=0")
-    states, _ = simulate(configured("sattler_cfl", *eager, "algorithm.gamma_max=0"), fed, rounds)
+    states, _ = simulate(configured("sattler_cfl", *eager, "algorithm.gamma_max=0"), rounds)
     assert len(states[-1].models) > 3
-    states, _ = simulate(
-        configured("sattler_cfl", *eager, "algorithm.gamma_max=0.999"), fed, rounds
-    )
+    states, _ = simulate(configured("sattler_cfl", *eager, "algorithm.gamma_max=0.999"), rounds)
     assert len(states[-1].models) == 1, "no split is that clear"
 
 
 def test_children_begin_with_the_parents_model_and_their_own_mean() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 16)
-    states, _ = simulate(configured("sattler_cfl", *SPLITTING), fed, rounds)
+    states, _ = simulate(configured("sattler_cfl", *SPLITTING), rounds_of(federation(), 16))
     t = next(t for t, state in enumerate(states) if len(state.models) == 2)
     for cluster in (0, 1):
         members = states[t].label == cluster
@@ -88,7 +70,7 @@ def test_who_did_not_decide_joins_by_loss_and_absent_clients_wait() -> None:
     )
     algorithm: Any = configured("sattler_cfl", *eager)
     rounds = rounds_of(fed, 8, participation=0.5)
-    states, reports = simulate(algorithm, fed, rounds)
+    states, reports = simulate(algorithm, rounds)
     t = next(t for t, state in enumerate(states) if len(state.models) == 2)
     cohort = set(rounds[t].cohort.tolist())
     outside = [client for client in range(CLIENTS) if client not in cohort]
@@ -99,9 +81,9 @@ def test_who_did_not_decide_joins_by_loss_and_absent_clients_wait() -> None:
     absent = (outside[0],)
     away = torch.ones(CLIENTS, dtype=torch.bool)
     away[list(absent)] = False
-    gone, _ = simulate(algorithm, fed, [replace(rnd, present=away) for rnd in rounds[: t + 1]])
+    gone, _ = simulate(algorithm, [replace(rnd, present=away) for rnd in rounds[: t + 1]])
     assert gone[t].label[absent[0]] == -1
-    back, _ = simulate(algorithm, fed, rounds[t + 1 :], gone[t])
+    back, _ = simulate(algorithm, rounds[t + 1 :], gone[t])
     assert back[0].label[absent[0]] >= 0
 
 
@@ -113,12 +95,12 @@ def test_who_chooses_before_a_split_says_so_once() -> None:
     eager = ("algorithm.eps1=99", "algorithm.eps2=0", "algorithm.gamma_max=0.5")
     algorithm: Any = configured("sattler_cfl", *eager, "algorithm.memory=1")
     rounds = rounds_of(fed, 8, participation=0.5)
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     t = next(t for t, s in enumerate(states) if t and len(s.models) > len(states[t - 1].models) > 1)
     before, cohort = states[t - 1], rounds[t].cohort
     newcomer = next(client for client in range(CLIENTS) if client not in cohort.tolist())
     label = before.label.index_fill(0, torch.tensor([newcomer]), -1)
-    after, reports = simulate(algorithm, fed, [rounds[t]], replace(before, label=label))
+    after, reports = simulate(algorithm, [rounds[t]], replace(before, label=label))
     sent = reports[0].models_down - len(cohort) - len(before.models)
     assert sent > 0
     assert reports[0].scalars_up == 1 + sent // len(after[0].models)
@@ -128,7 +110,7 @@ def test_updates_of_the_parent_and_old_ones_do_not_decide() -> None:
     fed = federation()
     eager = ("algorithm.eps1=99", "algorithm.eps2=0", "algorithm.gamma_max=0", "algorithm.memory=2")
     algorithm: Any = configured("sattler_cfl", *eager)
-    state, _ = simulate(algorithm, fed, rounds_of(fed, 1))
+    state, _ = simulate(algorithm, rounds_of(fed, 1))
     rnd = rounds_of(fed, 3)[2]
     one = replace(
         state[0], models=state[0].models[:1], label=torch.zeros(CLIENTS, dtype=torch.int64)
@@ -160,7 +142,7 @@ def test_a_child_copies_the_model_of_its_cluster() -> None:
     fed = federation()
     eager = ("algorithm.eps1=99", "algorithm.eps2=0", "algorithm.gamma_max=0")
     algorithm: Any = configured("sattler_cfl", *eager)
-    (state,), _ = simulate(algorithm, fed, rounds_of(fed, 1))
+    (state,), _ = simulate(algorithm, rounds_of(fed, 1))
     two = replace(
         state,
         models=torch.stack([state.models[0] * 0, state.models[0]]),
@@ -177,7 +159,7 @@ def test_a_child_copies_the_model_of_its_cluster() -> None:
 def test_the_norm_that_decides_is_that_of_the_weighted_mean(aggregation: str) -> None:
     fed = federation(equal=False)
     options = ("algorithm.eps1=0", f"algorithm.aggregation={aggregation}")
-    (state,), reports = simulate(configured("sattler_cfl", *options), fed, rounds_of(fed, 1))
+    (state,), reports = simulate(configured("sattler_cfl", *options), rounds_of(fed, 1))
     share = (
         fed.train.count.double() if aggregation == "by_samples" else torch.ones(CLIENTS).double()
     )
@@ -189,7 +171,7 @@ def test_who_did_not_decide_joins_by_the_new_models() -> None:
     fed = federation()
     eager = ("algorithm.eps1=99", "algorithm.eps2=0", "algorithm.memory=1")
     rounds = rounds_of(fed, 8, participation=0.5)
-    states, _ = simulate(configured("sattler_cfl", *eager), fed, rounds)
+    states, _ = simulate(configured("sattler_cfl", *eager), rounds)
     t = next(t for t, state in enumerate(states) if len(state.models) == 2)
     outside = torch.tensor([i for i in range(CLIENTS) if i not in rounds[t].cohort.tolist()])
     loss = engine_for(fed).at(rounds[t]).loss(states[t].models, outside)
@@ -243,9 +225,3 @@ def test_equal_similarities_are_still_cut_in_two() -> None:
         assert 0 < int(side.sum()) < 4
         assert across == 0.25
         assert not side[0]
-
-
-@pytest.mark.parametrize("override", ["eps1=-1", "eps2=-0.1", "gamma_max=1", "memory=0"])
-def test_wrong_values_name_their_key(override: str) -> None:
-    with pytest.raises(ConfigError, match="algorithm." + override.replace(".", r"\.")):
-        configured("sattler_cfl", "algorithm." + override)

@@ -124,21 +124,21 @@ def test_every_method_that_averages_takes_the_servers_steps(name: str) -> None:
             WithServer(base=base, server=Adam())
         return
     rounds = rounds_of(fed, participation=0.5)
-    plain, costs = simulate(base, fed, rounds)
+    plain, costs = simulate(base, rounds)
     # one whole step without momentum is the method itself, to the bit
-    at_rest, others = simulate(WithServer(base=base, server=SGD(momentum=0.0)), fed, rounds)
+    at_rest, others = simulate(WithServer(base=base, server=SGD(momentum=0.0)), rounds)
     for one, other in zip(plain, at_rest, strict=True):
         kept = fields_of(other)
         assert same(one, type(one)(**{name: kept[name] for name in fields_of(one)}))
     assert repr(costs) == repr(others)
     # with momentum the memory is used, it continues from a file, and the state before is left alone
     method = WithServer(base=base, server=SGD(momentum=0.5))
-    whole, _ = simulate(method, fed, rounds)
+    whole, _ = simulate(method, rounds)
     assert not same(whole[-1], at_rest[-1])
-    rest, _ = simulate(method, fed, rounds[-1:], copied(whole[-2]))
+    rest, _ = simulate(method, rounds[-1:], copied(whole[-2]))
     assert same(rest[-1], whole[-1])
     forgotten = replace(whole[-2], server_memory=0 * whole[-2].server_memory)
-    others, _ = simulate(method, fed, rounds[-1:], forgotten)
+    others, _ = simulate(method, rounds[-1:], forgotten)
     assert not same(others[-1], whole[-1])
     # nothing is remembered of models that are gone
     width = whole[-1].server_memory.shape[2]

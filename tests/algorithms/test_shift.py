@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from planted import configured
 from scipy.stats import wasserstein_distance
 from toy_engine import toy_federation, toy_round
 
 from fedclust.algorithms.cold_start import ShiftTest
 from fedclust.core.types import Round
-from fedclust.helpers.errors import ConfigError
 
 REFERENCE = torch.tensor([[6, 4, 0, 0, 0, 10]])  # examples of five labels, and n_i
 READINGS: list[Any] = ["label_freq_l1", "label_count_l1", "released"]
@@ -128,10 +126,3 @@ def test_a_client_without_data_is_no_nan() -> None:
     for reading in READINGS:
         gap = ShiftTest(distance=reading).gap(torch.zeros(1, 5, dtype=torch.int64), 0 * REFERENCE)
         assert gap.tolist() == [0.0]
-
-
-def test_wrong_options_name_their_key() -> None:
-    with pytest.raises(ConfigError, match=r"ShiftTest\.fraction=-1"):
-        ShiftTest(fraction=-1)
-    with pytest.raises(ConfigError, match=r"algorithm\.shift\.distance=emd .* released"):
-        configured("fesem", "algorithm.shift.distance=emd")

@@ -19,10 +19,8 @@ from planted import (
 
 from fedclust.algorithms.parts.uniting import linked, unite
 from fedclust.core.front import Gradient, Train
-from fedclust.helpers.errors import ConfigError
 
 APART = ("algorithm.similarity=1.5", "algorithm.mu=0")
-TOGETHER = ("algorithm.similarity=-1", "algorithm.mu=0")
 
 
 def test_links_are_transitive() -> None:
@@ -51,31 +49,19 @@ def test_a_new_cluster_never_gives_its_model_to_a_known_one() -> None:
 
 
 def test_without_unions_and_pull_everybody_is_alone() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 3)
-    states, _ = simulate(configured("stocfl", *APART), fed, rounds)
-    local, _ = simulate(configured("local"), fed, rounds)
+    rounds = rounds_of(federation(), 3)
+    states, _ = simulate(configured("stocfl", *APART), rounds)
+    local, _ = simulate(configured("local"), rounds)
     for mine, its in zip(states, local, strict=True):
         assert torch.equal(mine.label, torch.arange(CLIENTS))
         assert torch.equal(mine.models, its.models.all())
 
 
-def test_one_cluster_without_pull_is_the_common_model_and_fedavg() -> None:
-    fed = federation()
-    rounds = rounds_of(fed, 3)
-    states, _ = simulate(configured("stocfl", *TOGETHER), fed, rounds)
-    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
-    for mine, its in zip(states, fedavg, strict=True):
-        assert torch.equal(mine.models, its.model)
-        assert torch.equal(mine.common, its.model)
-
-
 def test_the_pull_keeps_cluster_models_near_the_common_one() -> None:
-    fed = federation()
-    rounds, gaps = rounds_of(fed, 3), list[float]()
+    rounds, gaps = rounds_of(federation(), 3), list[float]()
     for mu in (0.0, 1.0):
         options = ("algorithm.similarity=1.5", f"algorithm.mu={mu}")
-        states, _ = simulate(configured("stocfl", *options), fed, rounds)
+        states, _ = simulate(configured("stocfl", *options), rounds)
         gaps.append(float((states[-1].models - states[-1].common).norm()))
     assert gaps[1] < 0.7 * gaps[0]
 
@@ -86,7 +72,7 @@ def test_one_step_of_a_cluster_model_by_hand() -> None:
     rounds = rounds_of(fed, 2)
     one_step = ("solver.batch_size=null", "solver.epochs=1", "algorithm.similarity=1.5")
     algorithm: Any = configured("stocfl", *one_step, "algorithm.mu=0.3")
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     theta, w = states[0].models, states[0].common
     assert float((w - states[0].anchor).norm()) > 0.01
     clients = engine_for(fed).at(rounds[1])
@@ -99,7 +85,7 @@ def test_a_new_cluster_begins_at_the_common_model() -> None:
     fed = federation()
     rounds = rounds_of(fed, 2, participation=0.25)
     algorithm: Any = configured("stocfl", "algorithm.similarity=1.5")
-    states, _ = simulate(algorithm, fed, rounds[:1])
+    states, _ = simulate(algorithm, rounds[:1])
     clients = engine_for(fed).at(rounds[1])
     observed, _ = algorithm._observe(states[0], clients, rounds[1])
     new = observed.models[len(states[0].models) :]
@@ -114,7 +100,7 @@ def test_planted_groups_unite_and_never_split(direction: str, participation: flo
     fed = federation()
     options = ("algorithm.similarity=0.5", f"algorithm.direction={direction}")
     rounds = rounds_of(fed, 10, participation=participation)
-    states, reports = simulate(configured("stocfl", *options), fed, rounds)
+    states, reports = simulate(configured("stocfl", *options), rounds)
     last = states[-1].label
     assert partition_of(last) == partition_of(fed.group)
     assert reports[-1].notes["num_clusters_found"] == len(states[-1].models) == 3
@@ -128,7 +114,7 @@ def test_clients_are_observed_once_from_the_same_model() -> None:
     fed = federation()
     rounds = rounds_of(fed, 7, participation=0.25)
     algorithm: Any = configured("stocfl")
-    states, reports = simulate(algorithm, fed, rounds)
+    states, reports = simulate(algorithm, rounds)
     seen = set[int]()
     for rnd, state, report in zip(rounds, states, reports[1:], strict=True):
         new = set(rnd.cohort.tolist()) - seen
@@ -150,7 +136,7 @@ def test_who_was_never_sampled_is_served_the_common_model() -> None:
     fed, late = federation(), (4,)
     rounds = rounds_of(fed, 2, participation=0.25, absent=late)
     algorithm: Any = configured("stocfl")
-    states, _ = simulate(algorithm, fed, rounds)
+    states, _ = simulate(algorithm, rounds)
     served = algorithm.serve(states[-1], engine_for(fed).at(rounds[-1]), rounds[-1])
     unseen = (states[-1].label < 0) & rounds[-1].present
     assert 0 < int(unseen.sum()) < CLIENTS
@@ -158,10 +144,3 @@ def test_who_was_never_sampled_is_served_the_common_model() -> None:
         served.models[served.label[unseen]], states[-1].common.repeat(int(unseen.sum()), 1)
     )
     assert served.label[4] == -1
-
-
-def test_wrong_values_name_their_key() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm\.similarity=3"):
-        configured("stocfl", "algorithm.similarity=3")
-    with pytest.raises(ConfigError, match=r"algorithm\.direction=sampled"):
-        configured("stocfl", "algorithm.direction=sampled")

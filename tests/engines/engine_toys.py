@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import hydra
 import torch
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fedclust.core.calls import Shards
+from fedclust.core.calls import GradCall, LocalResult, LossCall, Shards, TestCall, TrainCall
 from fedclust.core.types import Pool, Split
 from fedclust.core.verbs import Engine
+from fedclust.engines.fused import FusedEngine
+from fedclust.engines.loop import LoopEngine
+from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.rng import Stream
 from fedclust.models.sequence import Model
 from fedclust.solver import Solver
@@ -29,6 +34,12 @@ SHAPES = {
     "flex_femnist_cnn": (1, 13, 13),
     **dict.fromkeys(RESNETS, (3, 8, 8)),
 }
+ENGINES: dict[str, Callable[..., Engine]] = {
+    "loop": LoopEngine,
+    "vmap": VmapEngine,
+    "fused": FusedEngine,
+}
+FAST = ["vmap", "fused"]
 NUM_CLASSES = 10
 RAGGED = (3, 7, 0, 1, 12)
 
@@ -81,6 +92,11 @@ def toy_pool(shape: tuple[int, ...], num_examples: int = 60, seed: int = 0) -> P
     )
 
 
+def made(kind: str, name: str, **options: Any) -> Any:
+    """An engine of this kind with the model of conf/model/<name>.yaml, on random examples."""
+    return ENGINES[kind](shipped(name), toy_pool(shape_of(name)), **options)
+
+
 def ragged_shards(counts: tuple[int, ...] = RAGGED) -> Shards:
     """Rows of the given sizes over consecutive pool examples."""
     ends = torch.tensor(counts).cumsum(0).tolist()
@@ -118,3 +134,34 @@ def terms(engine: Engine, shards: Shards) -> dict[str, Tensor]:
 def labels(num_rows: int, num_models: int = 3) -> Tensor:
     """A start for every row, not in order."""
     return (torch.arange(num_rows) * 2 + 1) % num_models
+
+
+def training(engine: Engine, shards: Shards, solver: Any, **more: Any) -> TrainCall:
+    """Training of every row at the solver's rate, from one of three starts if none are given."""
+    start = {"models": starts(engine), "label": labels(len(shards)), "lr": solver.lr}
+    return TrainCall(shards=shards, solver=solver, **(start | more))
+
+
+def reading(models: Tensor, label: Tensor, shards: Shards) -> list[Any]:
+    """All calls that look at models without training them."""
+    looked = models, label, shards
+    return [LossCall(models, shards), GradCall(*looked), TestCall(*looked)]
+
+
+def assert_equals_the_loop(
+    fast: Engine, loop: Engine, shards: Shards, solver: Any, train: Any, read: Any
+) -> LocalResult:
+    """Two engines begin, train and read alike within rtol and atol; what the loop has trained.
+
+    Every row with examples has to move by more than 1e-3.
+    """
+    call = training(loop, shards, solver)
+    assert torch.equal(starts(fast), call.models)
+    got, want = fast.answer(call), loop.answer(call)
+    moved = (want.params - call.models[call.label]).abs().amax(1)
+    assert moved[shards.count > 0].min() > 1e-3
+    torch.testing.assert_close(got.params, want.params, **train)
+    torch.testing.assert_close(got.loss, want.loss, rtol=1e-4, atol=1e-5)
+    for one in reading(call.models, call.label, shards):
+        torch.testing.assert_close(fast.answer(one), loop.answer(one), **read)
+    return want

@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from engine_toys import (
     DIFFERENT_KINDS,
+    ENGINES,
+    FAST,
     MODELS,
     SOLVERS,
     labels,
+    made,
     ragged_shards,
-    row_of,
-    shape_of,
+    reading,
     shipped,
     starts,
     toy_pool,
+    training,
 )
 from torch import Tensor
 
-from fedclust.core.calls import GradCall, LossCall, TestCall, TrainCall
-from fedclust.core.types import Pool
-from fedclust.core.verbs import Engine
+from fedclust.core.calls import TestCall
 from fedclust.datasets.view import ImageToInput
-from fedclust.engines.fused import FusedEngine
-from fedclust.engines.loop import LoopEngine
-from fedclust.engines.vmap import VmapEngine
 from fedclust.models.params import Layout, unflatten
-from fedclust.models.sequence import Model
-
-ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {"vmap": VmapEngine, "fused": FusedEngine}
 
 
-def pair(engine: str, name: str) -> tuple[LoopEngine, Engine]:
-    model, pool = shipped(name), toy_pool(shape_of(name))
-    return LoopEngine(model, pool), ENGINES[engine](model, pool)
+def close(got: Any, want: Any, tolerance: float) -> None:
+    torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
 
 
 def assert_equal_but_for_kinks(got: Tensor, want: Tensor, where: Layout) -> None:
@@ -55,7 +49,7 @@ def assert_equal_but_for_kinks(got: Tensor, want: Tensor, where: Layout) -> None
 # vmap has no code of its own for a layer, so models of different kinds tell of all solvers
 TRAINED = [
     (engine, name, solver)
-    for engine in ENGINES
+    for engine in FAST
     for name in MODELS
     for solver in SOLVERS
     if engine == "fused" or name in DIFFERENT_KINDS or solver == "everything"
@@ -65,18 +59,13 @@ TRAINED = [
 @pytest.mark.thinned
 @pytest.mark.parametrize(("engine", "name", "solver"), TRAINED)
 def test_training_equals_the_loop(engine: str, name: str, solver: str) -> None:
-    loop, fast = pair(engine, name)
-    how, shards = SOLVERS[solver], ragged_shards()
-    models, label = starts(loop), labels(len(shards))
+    loop, fast, how = made("loop", name), made(engine, name), SOLVERS[solver]
     slots = 0.01 * starts(loop, 4)[1:] if how.momentum else None
-    expected = loop.answer(TrainCall(models, label, shards, how, how.lr, slots=slots))
-    got = fast.answer(TrainCall(models, label, shards, how, how.lr, slots=slots))
-    assert (expected.params - models[label]).abs().amax(1)[
-        shards.count > 0
-    ].min() > 1e-3  # it did train
-    assert_equal_but_for_kinks(
-        got.params - models[label], expected.params - models[label], loop.layout
-    )
+    call = training(loop, ragged_shards(), how, slots=slots)
+    start, expected, got = call.models[call.label], loop.answer(call), fast.answer(call)
+    moved = (expected.params - start).abs().amax(1)
+    assert moved[call.shards.count > 0].min() > 1e-3  # it did train
+    assert_equal_but_for_kinks(got.params - start, expected.params - start, loop.layout)
     torch.testing.assert_close(got.loss, expected.loss, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(got.steps, expected.steps)
     assert (got.slots is None) == (expected.slots is None) == (how.momentum == 0)
@@ -85,187 +74,118 @@ def test_training_equals_the_loop(engine: str, name: str, solver: str) -> None:
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize("name", MODELS)
 def test_reading_verbs_equal_the_loop(engine: str, name: str) -> None:
-    loop, fast = pair(engine, name)
-    shards = ragged_shards()
-    models, label = starts(loop), labels(len(shards))
-    torch.testing.assert_close(
-        fast.answer(LossCall(models, shards)),
-        loop.answer(LossCall(models, shards)),
-        rtol=1e-5,
-        atol=1e-5,
-    )
-    gradient = loop.answer(GradCall(models, label, shards))
-    assert_equal_but_for_kinks(fast.answer(GradCall(models, label, shards)), gradient, loop.layout)
-    for got, want in zip(
-        fast.answer(TestCall(models, label, shards)),
-        loop.answer(TestCall(models, label, shards)),
-        strict=True,
-    ):
-        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    loop, fast, shards = made("loop", name), made(engine, name), ragged_shards()
+    losses, gradient, test = reading(starts(loop), labels(len(shards)), shards)
+    for call in (losses, test):
+        close(fast.answer(call), loop.answer(call), 1e-5)
+    assert_equal_but_for_kinks(fast.answer(gradient), loop.answer(gradient), loop.layout)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", FAST)
 def test_init_is_the_same_in_every_engine(engine: str) -> None:
-    loop, fast = pair(engine, "mlp128")
+    loop, fast = made("loop", "mlp128"), made(engine, "mlp128")
     assert fast.layout.num_params == loop.layout.num_params
     assert torch.equal(starts(fast), starts(loop))
 
 
 @pytest.mark.thinned
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize("name", DIFFERENT_KINDS)
 @pytest.mark.parametrize("solver", ["everything", "full_batch", "sgd"])
 def test_a_row_alone_equals_the_row_in_company(engine: str, name: str, solver: str) -> None:
-    _, fast = pair(engine, name)
-    how, shards = SOLVERS[solver], ragged_shards()
-    models, label = starts(fast), labels(len(shards))
-    together = fast.answer(TrainCall(models, label, shards, how, how.lr))
-    table, gradient = (
-        fast.answer(LossCall(models, shards)),
-        fast.answer(GradCall(models, label, shards)),
-    )
-    loss_sum, correct = fast.answer(TestCall(models, label, shards))
-    for row in range(len(shards)):
-        own, alone = label[row : row + 1], row_of(shards, row)
-        got = fast.answer(TrainCall(models, own, alone, how, how.lr))
-        torch.testing.assert_close(got.params[0], together.params[row], rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(got.loss[0], together.loss[row], rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(
-            fast.answer(LossCall(models, alone))[0], table[row], rtol=1e-6, atol=1e-6
-        )
-        torch.testing.assert_close(
-            fast.answer(GradCall(models, own, alone))[0], gradient[row], rtol=1e-6, atol=1e-6
-        )
-        one_loss, one_correct = fast.answer(TestCall(models, own, alone))
-        torch.testing.assert_close(one_loss[0], loss_sum[row], rtol=1e-6, atol=1e-6)
-        assert one_correct[0] == correct[row]
+    fast = made(engine, name)
+    train = training(fast, ragged_shards(), SOLVERS[solver])
+    calls = reading(train.models, train.label, train.shards)
+    together, read = fast.answer(train), [fast.answer(call) for call in calls]
+    for row in torch.arange(len(train.shards)).unsqueeze(1):
+        got = fast.answer(train.take(row))
+        close([got.params, got.loss], [together.params[row], together.loss[row]], 1e-6)
+        table, gradient, (loss_sum, correct) = (fast.answer(call.take(row)) for call in calls)
+        close([table, gradient, loss_sum], [read[0][row], read[1][row], read[2][0][row]], 1e-6)
+        assert torch.equal(correct, read[2][1][row])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize("solver", ["sgd", "everything"])
 def test_inputs_are_left_as_they_were(engine: str, solver: str) -> None:
-    _, fast = pair(engine, "mlp128")
-    how, shards = SOLVERS[solver], ragged_shards()
-    models, label = starts(fast), labels(len(shards))
-    slots = torch.ones_like(models)
-    before = models.clone(), label.clone(), slots.clone(), shards.index.clone()
-    fast.answer(TrainCall(models, label, shards, how, how.lr, slots=slots))
-    fast.answer(LossCall(models, shards))
-    fast.answer(GradCall(models, label, shards))
-    fast.answer(TestCall(models, label, shards))
-    for now, then in zip((models, label, slots, shards.index), before, strict=True):
-        assert torch.equal(now, then)
+    fast = made(engine, "mlp128")
+    slots = torch.ones_like(starts(fast))
+    call = training(fast, ragged_shards(), SOLVERS[solver], slots=slots)
+    given = call.models, call.label, slots, call.shards.index
+    before = [one.clone() for one in given]
+    for one in (call, *reading(call.models, call.label, call.shards)):
+        fast.answer(one)
+    assert all(torch.equal(now, then) for now, then in zip(given, before, strict=True))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", FAST)
 def test_padding_has_no_effect(engine: str) -> None:
     """What the index table holds past a row's count, and how far it reaches, changes nothing."""
-    _, fast = pair(engine, "cnn_femnist_tiny")
-    how, shards = SOLVERS["everything"], ragged_shards()
-    models, label = starts(fast), labels(len(shards))
+    fast, shards = made(engine, "cnn_femnist_tiny"), ragged_shards()
     inside = torch.arange(shards.index.shape[1]) < shards.count.unsqueeze(1)
     garbage = torch.where(inside, shards.index, 59)
     wider = torch.cat([garbage, torch.full((len(shards), 3), 58)], 1)
-    padded = type(shards)(index=wider, count=shards.count, key=shards.key)
-    got, want = (
-        fast.answer(TrainCall(models, label, which, how, how.lr)) for which in (padded, shards)
-    )
-    torch.testing.assert_close(got.params, want.params, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(
-        fast.answer(LossCall(models, padded)),
-        fast.answer(LossCall(models, shards)),
-        rtol=1e-6,
-        atol=1e-6,
-    )
-    torch.testing.assert_close(
-        fast.answer(GradCall(models, label, padded)),
-        fast.answer(GradCall(models, label, shards)),
-        rtol=1e-6,
-        atol=1e-6,
-    )
-    for a, b in zip(
-        fast.answer(TestCall(models, label, padded)),
-        fast.answer(TestCall(models, label, shards)),
-        strict=True,
-    ):
-        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+    call = training(fast, shards, SOLVERS["everything"])
+    for one in (call, *reading(call.models, call.label, shards)):
+        got, want = fast.answer(replace(one, shards=replace(shards, index=wider))), fast.answer(one)
+        got, want = (x.params if one is call else x for x in (got, want))
+        close(got, want, 1e-6)
 
 
-@pytest.mark.parametrize("engine", ["loop", *ENGINES])
-def test_rows_without_examples_return_their_start(engine: str) -> None:
-    model, pool = shipped("mlp128"), toy_pool((1, 8, 8))
-    engine = LoopEngine(model, pool) if engine == "loop" else ENGINES[engine](model, pool)
-    how, models = SOLVERS["everything"], starts(engine)
-    slots = torch.ones_like(models)
+@pytest.mark.parametrize("kind", ENGINES)
+def test_rows_without_examples_return_their_start(kind: str) -> None:
+    engine = made(kind, "mlp128")
+    slots = torch.ones_like(starts(engine))
     for shards, empty in ((ragged_shards(), [2]), (ragged_shards((0, 0)), [0, 1])):
-        label = labels(len(shards))
-        result = engine.answer(TrainCall(models, label, shards, how, how.lr, slots=slots))
-        assert result.slots is not None
-        assert torch.equal(result.params[empty], models[label][empty])
-        assert torch.equal(result.slots[empty], slots[label][empty])
-        assert not result.loss[empty].any()
-        assert not result.steps[empty].any()
-        assert not engine.answer(LossCall(models, shards))[empty].any()
-        assert not engine.answer(GradCall(models, label, shards))[empty].any()
-        loss_sum, sums = engine.answer(TestCall(models, label, shards))
-        assert not loss_sum[empty].any()
-        assert not sums[empty].any()
+        call = training(engine, shards, SOLVERS["everything"], slots=slots)
+        result = engine.answer(call)
+        assert torch.equal(result.params[empty], call.models[call.label][empty])
+        assert torch.equal(result.slots[empty], slots[call.label][empty])
+        read = [engine.answer(one) for one in reading(call.models, call.label, shards)]
+        for values in (result.loss, result.steps, *read[:2], *read[2]):
+            assert not values[empty].any()
 
 
-@pytest.mark.parametrize("engine", ["loop", *ENGINES])
-def test_a_call_without_rows_returns_no_rows(engine: str) -> None:
-    model, pool = shipped("linear"), toy_pool((1, 8, 8))
-    engine = LoopEngine(model, pool) if engine == "loop" else ENGINES[engine](model, pool)
-    models, none = starts(engine), torch.empty(0, dtype=torch.int64)
-    shards = ragged_shards(())
-    result = engine.answer(TrainCall(models, none, shards, SOLVERS["sgd"], 0.1))
-    assert result.params.shape == (0, engine.layout.num_params)
-    assert result.loss.shape == (0,)
-    assert engine.answer(LossCall(models, shards)).shape == (0, 3)
-    assert engine.answer(GradCall(models, none, shards)).shape == (0, engine.layout.num_params)
-    assert [len(part) for part in engine.answer(TestCall(models, none, shards))] == [0, 0]
+@pytest.mark.parametrize("kind", ENGINES)
+def test_a_call_without_rows_returns_no_rows(kind: str) -> None:
+    engine, none, shards = made(kind, "linear"), torch.empty(0).long(), ragged_shards(())
+    result = engine.answer(training(engine, shards, SOLVERS["sgd"]))
+    read = [engine.answer(one) for one in reading(starts(engine), none, shards)]
+    rows = (0, engine.layout.num_params)
+    assert (result.params.shape, result.loss.shape) == (rows, (0,))
+    assert (read[0].shape, read[1].shape) == ((0, 3), rows)
+    assert [len(part) for part in read[2]] == [0, 0]
 
 
-@pytest.mark.parametrize("engine", ["loop", *ENGINES])
-def test_dtypes(engine: str) -> None:
-    model, pool = shipped("linear"), toy_pool((1, 8, 8))
-    engine = LoopEngine(model, pool) if engine == "loop" else ENGINES[engine](model, pool)
-    shards = ragged_shards()
-    models, label = starts(engine), labels(len(shards))
-    result = engine.answer(TrainCall(models, label, shards, SOLVERS["momentum"], 0.1))
-    assert result.slots is not None
-    loss_sum, sums = engine.answer(TestCall(models, label, shards))
-    floats = result.params, result.slots, result.loss, engine.answer(LossCall(models, shards))
+@pytest.mark.parametrize("kind", ENGINES)
+def test_dtypes(kind: str) -> None:
+    engine, shards = made(kind, "linear"), ragged_shards()
+    call = training(engine, shards, SOLVERS["momentum"])
+    result = engine.answer(call)
+    read = [engine.answer(one) for one in reading(call.models, call.label, shards)]
+    floats = result.params, result.slots, result.loss, read[0]
     assert {value.dtype for value in floats} == {torch.float32}
-    assert (result.steps.dtype, loss_sum.dtype, sums.dtype) == (
-        torch.int64,
-        torch.float64,
-        torch.float64,
+    assert (result.steps.dtype, *(part.dtype for part in read[2])) == (
+        *(torch.int64, torch.float64, torch.float64),
     )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize("name", ["mlp", "cnn_cifar_small"])
 def test_random_crops_are_the_same_in_every_engine(engine: str, name: str) -> None:
     view = ImageToInput(crop=16, standardise=True, augment="crop_flip_contrast")
     pool = replace(toy_pool((3, 19, 19)), view=view)
-    model, how, shards = shipped(name, pool.shape), SOLVERS["momentum"], ragged_shards()
-    loop, fast = LoopEngine(model, pool), ENGINES[engine](model, pool)
+    model = shipped(name, pool.shape)
+    loop, fast = (ENGINES[kind](model, pool) for kind in ("loop", engine))
     still = ENGINES[engine](model, replace(pool, view=replace(view, augment="none")))
-    models, label = starts(loop), labels(len(shards))
-    expected, got = (b.answer(TrainCall(models, label, shards, how, how.lr)) for b in (loop, fast))
+    call = training(loop, ragged_shards(), SOLVERS["momentum"])
+    expected, got = loop.answer(call), fast.answer(call)
     assert_equal_but_for_kinks(got.params, expected.params, loop.layout)
     torch.testing.assert_close(got.loss, expected.loss, rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(
-        still.answer(TrainCall(models, label, shards, how, how.lr)).loss, got.loss, rtol=1e-3
-    )
+    assert not torch.allclose(still.answer(call).loss, got.loss, rtol=1e-3)
     # without training all see the middle
-    for one, other in zip(
-        loop.answer(TestCall(models, label, shards)),
-        still.answer(TestCall(models, label, shards)),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    test = TestCall(call.models, call.label, call.shards)
+    close(loop.answer(test), still.answer(test), 1e-5)

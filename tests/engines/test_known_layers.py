@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, starts, toy_pool
+from engine_toys import SOLVERS, assert_equals_the_loop, labels, ragged_shards, starts, toy_pool
 from pasted import HarCNN, TabularNet
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedclust.core.calls import GradCall, LossCall, TrainCall
+from fedclust.core.calls import TrainCall
 from fedclust.engines import make_engine
 from fedclust.engines.fused import layers
 from fedclust.engines.fused.network import obstacle
@@ -157,18 +157,8 @@ def both(name: str) -> tuple[Any, Any]:
 @pytest.mark.thinned
 @pytest.mark.parametrize("name", READ)
 def test_training_and_reading_equal_the_loop(name: str) -> None:
-    fast, loop = both(name)
-    shards, how = ragged_shards(COUNTS), replace(SOLVERS["sgd"], epochs=1)
-    models, label = starts(loop), labels(len(shards))
-    got, want = (
-        engine.answer(TrainCall(models, label, shards, how, how.lr)) for engine in (fast, loop)
-    )
-    moved = (want.params - models[label]).abs().amax(1)
-    assert moved[shards.count > 0].min() > 1e-3
-    torch.testing.assert_close(got.params, want.params, **CLOSE)
-    torch.testing.assert_close(got.loss, want.loss, **CLOSE)
-    for call in (LossCall(models, shards), GradCall(models, label, shards)):
-        torch.testing.assert_close(fast.answer(call), loop.answer(call), **CLOSE)
+    how = replace(SOLVERS["sgd"], epochs=1)
+    assert_equals_the_loop(*both(name), ragged_shards(COUNTS), how, CLOSE, CLOSE)
 
 
 @pytest.mark.full

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from engine_toys import (
@@ -18,13 +16,10 @@ from engine_toys import (
     toy_pool,
 )
 from torch import Tensor
-from torchvision.datasets import MNIST
 
 from fedclust.core.calls import GradCall, LossCall, Shards, TestCall, TrainCall
-from fedclust.core.types import Pool
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.schedule import schedule
-from fedclust.helpers.rng import Stream
 from fedclust.models.params import unflatten
 from fedclust.solver import Solver
 
@@ -219,26 +214,3 @@ def test_results_do_not_depend_on_the_global_generator() -> None:
         )
         assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(results[0], results[1])
-
-
-def test_learns_handwritten_digits(data_root: Path) -> None:
-    """Softmax regression after one pass over 2,000 MNIST images knows more than 80 % of 2,000
-    others.
-    """
-    mnist = MNIST(root=str(data_root), train=True, download=False)
-    pool = Pool(
-        x=mnist.data[:4000].unsqueeze(1),
-        y=mnist.targets[:4000],
-        scale=torch.tensor(1 / 255),
-        shift=torch.tensor(0.0),
-        num_classes=10,
-    )
-    loop = LoopEngine(shipped("linear", (1, 28, 28)), pool)
-    both = torch.arange(4000).view(2, 2000)
-    count, key = torch.tensor([2000]), Stream.of(0, "train").keys(torch.tensor([0]))
-    train, test = (Shards(index=both[i : i + 1], count=count, key=key) for i in range(2))
-    models, first = starts(loop, 1), torch.tensor([0])
-    before = loop.answer(LossCall(models, test))
-    result = loop.answer(TrainCall(models, first, train, Solver(lr=0.05), 0.05))
-    assert loop.answer(LossCall(result.params, test)) < 0.5 * before
-    assert int(loop.answer(TestCall(result.params, first, test))[1]) > 1600

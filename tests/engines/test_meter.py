@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from engine_toys import RAGGED, SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
+from engine_toys import ENGINES, RAGGED, SOLVERS, labels, made, ragged_shards, starts
 
 from fedclust.core.calls import GradCall, LossCall, TrainCall
-from fedclust.core.types import Pool
-from fedclust.core.verbs import Engine
-from fedclust.engines.fused import FusedEngine
 from fedclust.engines.lockstep import Lockstep
-from fedclust.engines.loop import LoopEngine
-from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.meter import Meter, meter
-from fedclust.models.sequence import Model
-
-ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
-    "loop": LoopEngine,
-    "vmap": lambda model, pool: VmapEngine(model, pool, max_rows=2),
-    "fused": lambda model, pool: FusedEngine(model, pool, max_rows=2),
-}
 
 
 @pytest.mark.parametrize("kind", ENGINES)
 def test_the_meter_ends_where_the_request_does(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = ENGINES[kind](shipped("mlp128"), toy_pool(shape_of("mlp128")))
+    engine = made(kind, "mlp128", **({} if kind == "loop" else {"max_rows": 2}))
     told: list[tuple[str, str, int, int]] = []
     end = Meter.end
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, starts, toy_pool
+from engine_toys import SOLVERS, assert_equals_the_loop, labels, ragged_shards, starts, toy_pool
 from pasted import NETWORKS, VGG9, DroppingCNN, FedAvgCNN, LeNet5, NormedMLP
 from torch import nn
 
-from fedclust.core.calls import GradCall, LossCall, PredictCall, TestCall, TrainCall
+from fedclust.core.calls import PredictCall, TrainCall
 from fedclust.engines import make_engine
 
 READ: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
@@ -41,28 +40,11 @@ def test_auto_is_fused_and_equals_the_loop(name: str) -> None:
     fast, loop = (make_engine(engine, module, pool) for engine in ("auto", "loop"))
     assert (fast.name, fast.remark) == ("fused", "")
     assert fast.layout == loop.layout
-    models, label = starts(loop), labels(len(shards))
-    assert torch.equal(starts(fast), models)
-    got, want = (
-        engine.answer(TrainCall(models, label, shards, how, how.lr)) for engine in (fast, loop)
-    )
-    assert (want.params - models[label]).abs().amax(1)[shards.count > 0].min() > 1e-3
     close = {"rtol": 1e-4, "atol": 1e-5}
-    torch.testing.assert_close(got.params, want.params, **close)
-    torch.testing.assert_close(got.loss, want.loss, **close)
-    calls: tuple[Any, ...] = (
-        LossCall(models, shards),
-        GradCall(models, label, shards),
-    )
-    said = PredictCall(models, label, shards)
-    one, other = (engine.answer(said).log_softmax(2) for engine in (fast, loop))
-    torch.testing.assert_close(one, other, **close)
-    for call in calls:
-        torch.testing.assert_close(fast.answer(call), loop.answer(call), **close)
-    for one, other in zip(
-        *(engine.answer(TestCall(models, label, shards)) for engine in (fast, loop)), strict=True
-    ):
-        torch.testing.assert_close(one, other, **close)
+    assert_equals_the_loop(fast, loop, shards, how, close, close)
+    call = PredictCall(starts(loop), labels(len(shards)), shards)
+    got, want = (engine.answer(call).log_softmax(2) for engine in (fast, loop))
+    torch.testing.assert_close(got, want, **close)
 
 
 @pytest.mark.thinned

@@ -9,7 +9,7 @@ import pytest
 import torch
 from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, terms, toy_pool
 from test_regression import WHERE, drawn_job
-from test_span import TERMS, assert_same
+from test_span import assert_same
 from torch import Tensor, nn
 
 from fedclust.core.calls import LocalResult, Shards, TrainCall
@@ -25,7 +25,7 @@ from fedclust.models.sequence import Model, Stack
 from fedclust.solver import Solver
 
 COUNTS = (3, 7, 0, 1, 12, 10)
-LAYERS = ([1], [17], [20, 9], [130])
+LAYERS = ([1], [17], [20, 9], [130], [33, 20, 7])
 
 
 def train(
@@ -83,42 +83,6 @@ def both(
         )
         assert not calls
     return fast, slow
-
-
-@pytest.mark.thinned
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("name", ["mlp", "mlp128"])
-def test_every_solver_moves_the_weights_alike(name: str, where: str, solver: str) -> None:
-    assert_same(*both(shipped(name), ragged_shards(COUNTS), SOLVERS[solver], where=where))
-
-
-@pytest.mark.thinned
-@pytest.mark.parametrize("given", TERMS)
-@pytest.mark.parametrize("solver", ["sgd", "full_batch", "everything"])
-@pytest.mark.parametrize("where", WHERE)
-def test_terms_of_a_call_move_the_weights_alike(
-    where: str, solver: str, given: tuple[str, ...]
-) -> None:
-    shards = ragged_shards(COUNTS)
-    assert_same(*both(shipped("mlp"), shards, SOLVERS[solver], given=given, where=where))
-
-
-@pytest.mark.thinned
-@pytest.mark.parametrize("hidden", [[1], [16], [17, 5], [33, 20, 7], [130]])
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("solver", ["sgd", "everything"])
-def test_any_number_of_layers_of_any_width(where: str, solver: str, hidden: list[int]) -> None:
-    model, pool = mlp((1, 5, 7), 10, hidden=hidden, l2=0.01), toy_pool((1, 5, 7))
-    assert_same(*both(model, ragged_shards((25, 3, 15)), SOLVERS[solver], pool=pool, where=where))
-
-
-@pytest.mark.parametrize("classes", [2, 16, 17, 62])
-def test_any_number_of_classes(classes: int) -> None:
-    pool = replace(toy_pool((1, 8, 8)), num_classes=classes)
-    pool = replace(pool, y=torch.arange(len(pool.y)) % classes)
-    model = mlp((1, 8, 8), classes, hidden=[20])
-    assert_same(*both(model, ragged_shards((25, 3)), SOLVERS["full_batch"], pool=pool))
 
 
 @pytest.mark.parametrize("where", WHERE)

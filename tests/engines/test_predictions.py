@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from engine_toys import labels, ragged_shards, row_of, shape_of, shipped, starts, toy_pool
+from engine_toys import ENGINES, labels, ragged_shards, row_of, shape_of, shipped, starts, toy_pool
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -15,18 +14,9 @@ from fedclust.core.calls import PredictCall, TestCall, split
 from fedclust.core.task import Classification
 from fedclust.core.types import Pool
 from fedclust.core.verbs import Engine
-from fedclust.engines.fused import FusedEngine
-from fedclust.engines.loop import LoopEngine
-from fedclust.engines.vmap import VmapEngine
-from fedclust.models.sequence import Model
 from fedclust.tasks.multilabel import Multilabel
 from fedclust.tasks.regression import Regression
 
-ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
-    "loop": LoopEngine,
-    "vmap": VmapEngine,
-    "fused": FusedEngine,
-}
 MODELS = ["linear", "mlp128", "flex_mnist_cnn"]
 
 

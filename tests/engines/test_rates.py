@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, terms, toy_pool
+from engine_toys import (
+    ENGINES,
+    SOLVERS,
+    labels,
+    made,
+    ragged_shards,
+    shipped,
+    starts,
+    terms,
+    toy_pool,
+)
 
 from fedclust.core.calls import LocalResult, SumCall, TrainCall, split, tensors_of
-from fedclust.core.types import Pool
 from fedclust.core.verbs import Engine
-from fedclust.engines.fused import FusedEngine
-from fedclust.engines.loop import LoopEngine
 from fedclust.engines.sharded import fingerprint
-from fedclust.engines.vmap import VmapEngine
 from fedclust.models.mlp import mlp
-from fedclust.models.sequence import Model
 from fedclust.solver import Solver
 
-ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
-    "loop": LoopEngine,
-    "vmap": VmapEngine,
-    "fused": FusedEngine,
-}
 # the last one of each is that of the first: rows of different calls with one rate
 NUMBERS: dict[str, list[dict[str, float]]] = {
     "lr": [{"lr": 0.05}, {"lr": 0.2}, {"lr": 0.003}, {"lr": 0.05}],
@@ -36,10 +35,6 @@ NUMBERS: dict[str, list[dict[str, float]]] = {
         {"lr": 0.05},
     ],
 }
-
-
-def made(kind: str, name: str) -> Engine:
-    return ENGINES[kind](shipped(name), toy_pool(shape_of(name)))
 
 
 def calls_of(
@@ -99,7 +94,7 @@ def test_with_whatever_else_a_call_may_give(kind: str, solver: str, more: bool) 
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
 def test_regression_in_the_span_of_many_passes(momentum: float) -> None:
     how = Solver(lr=0.1, batch_size=5, epochs=12, momentum=momentum)
-    engine = FusedEngine(shipped("linear", (1, 28, 28)), toy_pool((1, 28, 28)))
+    engine = ENGINES["fused"](shipped("linear", (1, 28, 28)), toy_pool((1, 28, 28)))
     check(engine, calls_of(engine, how, "lr"))
     check(engine, calls_of(engine, how, "lr", more=True))
 

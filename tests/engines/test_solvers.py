@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from engine_toys import (
+    ENGINES,
     NUM_CLASSES,
     labels,
     ragged_shards,
@@ -22,23 +22,13 @@ from engine_toys import (
 from torch import Tensor, nn
 
 from fedclust.core.calls import TrainCall, split
-from fedclust.core.pool import Pool
 from fedclust.core.solver import Solver as Base
 from fedclust.core.verbs import Engine
-from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.native import moments, perceptron
-from fedclust.engines.loop import LoopEngine
 from fedclust.engines.schedule import schedule
-from fedclust.engines.vmap import VmapEngine
 from fedclust.models.mlp import mlp
-from fedclust.models.sequence import Model
 from fedclust.solver import Adagrad, Adam, AdamW, RMSprop, Solver
 
-ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
-    "loop": LoopEngine,
-    "vmap": VmapEngine,
-    "fused": FusedEngine,
-}
 FAST = ["vmap", "fused"]
 BY_STEP = {"schedule": "step", "schedule_by": "step", "every": 2, "decay": 0.5}
 COSINE = {"schedule": "cosine", "schedule_by": "step", "length": 3, "floor": 0.1, "warmup": 2}

@@ -1,23 +1,22 @@
-"""The first dense layer, trained in the span of its clients' examples, against the layer itself."""
+"""Where the first dense layer is trained in the span of its clients' examples, and how it decays.
+
+That both ways give the same is tested with jobs drawn at random: test_regression.py has those of
+softmax regression, test_perceptron.py those of several layers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, terms, toy_pool
+from engine_toys import shipped
 from torch import Tensor, nn
 
-from fedclust.core.calls import LocalResult, Shards, TrainCall
-from fedclust.engines.fused import FusedEngine
+from fedclust.core.calls import LocalResult
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Descent, HeavyBall
 from fedclust.engines.fused.span import no_gradient, pays
 from fedclust.models.sequence import Model
-from fedclust.solver import Solver
 
 
 def everywhere(count: Tensor, *_: object) -> Tensor:
@@ -28,36 +27,6 @@ def nowhere(count: Tensor, *_: object) -> Tensor:
     return torch.zeros_like(count, dtype=torch.bool)
 
 
-def trained(
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    where: Callable[..., Tensor],
-    shards: Shards,
-    solver: Solver,
-    *,
-    own: bool = False,
-    given: tuple[str, ...] = (),
-) -> LocalResult:
-    """Local training with momenta, with anchors of each row where `own`, and with `given` terms."""
-    monkeypatch.setattr("fedclust.engines.fused.plan.pays", where)
-    engine = FusedEngine(shipped(name), toy_pool((1, 8, 8)))
-    slots = starts(engine, 5) * 0.1 if solver.momentum else None
-    anchor = starts(engine, 9)[: len(shards)] * 0.5 if own and solver.proximal else None
-    more = terms(engine, shards)
-    return engine.answer(
-        TrainCall(
-            starts(engine),
-            labels(len(shards)),
-            shards,
-            solver,
-            solver.lr,
-            slots=slots,
-            anchor=anchor,
-            **{name: more[name] for name in given},
-        )
-    )
-
-
 def assert_same(a: LocalResult, b: LocalResult) -> None:
     torch.testing.assert_close(a.params, b.params, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(a.loss, b.loss, rtol=1e-5, atol=1e-5)
@@ -66,67 +35,6 @@ def assert_same(a: LocalResult, b: LocalResult) -> None:
     assert (a.slots is None) == (b.slots is None)
     if a.slots is not None and b.slots is not None:
         torch.testing.assert_close(a.slots, b.slots, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.thinned
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("name", ["linear", "mlp", "mlp128", "mclr"])
-def test_every_solver_moves_the_weights_alike(
-    monkeypatch: pytest.MonkeyPatch, name: str, solver: str, own: bool
-) -> None:
-    shards = ragged_shards()
-    assert_same(
-        trained(monkeypatch, name, everywhere, shards, SOLVERS[solver], own=own),
-        trained(monkeypatch, name, nowhere, shards, SOLVERS[solver], own=own),
-    )
-
-
-TERMS = [("linear",), ("example_weight",), ("linear", "example_weight")]
-
-
-@pytest.mark.thinned
-@pytest.mark.parametrize("given", TERMS)
-@pytest.mark.parametrize("solver", ["sgd", "momentum", "proximal", "full_batch", "everything"])
-@pytest.mark.parametrize("name", ["linear", "mlp128", "mclr"])
-def test_terms_of_a_call_move_the_weights_alike(
-    monkeypatch: pytest.MonkeyPatch, name: str, solver: str, given: tuple[str, ...]
-) -> None:
-    shards, how, own = ragged_shards(), SOLVERS[solver], solver == "everything"
-    spanned, usual = (
-        trained(monkeypatch, name, where, shards, how, own=own, given=given)
-        for where in (everywhere, nowhere)
-    )
-    assert_same(spanned, usual)
-    without = trained(monkeypatch, name, nowhere, shards, how, own=own)
-    assert (without.params - usual.params).abs().max() > 1e-3
-
-
-def test_rows_that_stop_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stragglers, whose decay and momentum end with their own last step."""
-    shards = ragged_shards((12, 12, 12, 12, 12))
-    shards = replace(shards, work=torch.tensor([1.0, 0.2, 0.5, 0.9, 0.0], dtype=torch.float64))
-    for solver in (SOLVERS["everything"], SOLVERS["weight_decay"]):
-        assert_same(
-            trained(monkeypatch, "mlp", everywhere, shards, solver),
-            trained(monkeypatch, "mlp", nowhere, shards, solver),
-        )
-
-
-def test_a_row_does_not_depend_on_its_company(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedclust.engines.fused.plan.pays", everywhere)
-    engine, shards, solver = (
-        FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8))),
-        ragged_shards(),
-        SOLVERS["sgd"],
-    )
-    models, label = starts(engine), labels(len(shards))
-    together = engine.answer(TrainCall(models, label, shards, solver, 0.05)).params
-    for row in range(len(shards)):
-        alone = engine.answer(
-            TrainCall(models, label[row : row + 1], row_of(shards, row), solver, 0.05)
-        ).params
-        torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 import torchvision
-from engine_toys import RESNETS, SOLVERS, labels, ragged_shards, residual, starts, toy_pool
+from engine_toys import (
+    RESNETS,
+    SOLVERS,
+    assert_equals_the_loop,
+    labels,
+    ragged_shards,
+    residual,
+    starts,
+    toy_pool,
+)
 from torch import Tensor, nn
 
-from fedclust.core.calls import GradCall, LossCall, TestCall, TrainCall
+from fedclust.core.calls import GradCall, LossCall, TrainCall
 from fedclust.engines import make_engine
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.schedule import schedule
@@ -45,22 +54,13 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_vmap_equals_the_loop(name: str) -> None:
     """Rows of other lengths beside it, whose batches are padded."""
-    pool, shards, how = toy_pool(SHAPE), ragged_shards(COUNTS), SOLVERS["everything"]
-    loop, fast = LoopEngine(NETWORKS[name], pool), VmapEngine(NETWORKS[name], pool)
+    pool, shards = toy_pool(SHAPE), ragged_shards(COUNTS)
+    loop, fast = (make_engine(engine, NETWORKS[name], pool) for engine in ("loop", "vmap"))
     models, label = starts(loop), labels(len(shards))
-    assert torch.equal(starts(fast), models)
-    models[:, loop.layout[loop.layout.buffers[0]]] = 0.1
-    want, got = (
-        engine.answer(TrainCall(models, label, shards, how, how.lr)) for engine in (loop, fast)
-    )
-    torch.testing.assert_close(got.params, want.params, rtol=1e-3, atol=1e-4)
-    assert torch.equal(want.params[2], models[label[2]])  # no examples, no statistics
-    assert bool((want.params[0] != models[label[0]])[~_trained(loop)].any())
-    for call in (LossCall(models, shards), GradCall(models, label, shards)):
-        read = [engine.answer(call) for engine in (fast, loop)]
-        torch.testing.assert_close(*read, rtol=1e-3, atol=1e-5)
-    tests = [engine.answer(TestCall(models, label, shards)) for engine in (fast, loop)]
-    torch.testing.assert_close(tests[0].loss_sum, tests[1].loss_sum, rtol=1e-5, atol=1e-5)
+    train, read = {"rtol": 1e-3, "atol": 1e-4}, {"rtol": 1e-3, "atol": 1e-5}
+    trained = assert_equals_the_loop(fast, loop, shards, SOLVERS["everything"], train, read).params
+    assert torch.equal(trained[2], models[label[2]])  # no examples, no statistics
+    assert bool((trained[0] != models[label[0]])[~_trained(loop)].any())
     gradient = loop.answer(GradCall(models, label, shards))
     assert not gradient[:, ~_trained(loop)].any()
 

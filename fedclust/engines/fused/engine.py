@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,9 @@ from fedclust.helpers.errors import require
 from fedclust.helpers.meter import meter
 from fedclust.models.foreign import Runnable
 from fedclust.models.sequence import Model
+
+# what is done with some rows [R], the examples of each, and their models
+Look = Callable[[Tensor, list[int], StackedModels], None]
 
 _KEPT = 1 << 30  # bytes of parameters of training on a GPU that stay between calls
 
@@ -236,99 +239,103 @@ class FusedEngine(Computing[Runnable]):
     def loss(self, call: LossCall) -> Tensor:
         """Mean loss of every model on every row [C, K], or of each example [C, n, K]; nats."""
         models, shards = call.models, call.shards
-        look = AllPairs.of(shards, self.pool)
-        if call.per_example:
-            each = models.new_zeros(*shards.index.shape, len(models))
-
-            def keep(which: Tensor, stacked: StackedModels) -> None:
-                look.keep_losses(stacked, self._rows.block(len(which)), each, which)
-
-            self._each_model(models, keep)
-            return each
+        examples = AllPairs.of(shards, self.pool)
+        each = models.new_zeros(*shards.index.shape, len(models)) if call.per_example else None
         sums = torch.zeros(len(models), len(shards), dtype=torch.float64, device=models.device)
 
-        def add(which: Tensor, stacked: StackedModels) -> None:
+        def look(which: Tensor, _: list[int], stacked: StackedModels) -> None:
+            block = self._rows.block(len(which))
+            if each is not None:
+                examples.keep_losses(stacked, block, each, which)
+                return
             part = sums.new_zeros(len(which), len(shards))
-            look.add_losses(stacked, self._rows.block(len(which)), part)
+            examples.add_losses(stacked, block, part)
             sums[which] = part
 
-        self._each_model(models, add)
+        self._each_model(models, look)
+        if each is not None:
+            return each
         return (sums.T / shards.count.clamp(min=1).unsqueeze(1)).to(torch.float32)
 
-    def _each_model(
+    def _each_model(self, models: Tensor, look: Look, **more: Any) -> None:
+        """Calls `look` with all of the models [K, P], some at a time; see `_each_stack`."""
+        meter.begin(meter.doing, len(models), "models")
+        self._each_stack(models, torch.zeros(len(models), dtype=torch.int64), look, **more)
+
+    def _each_stack(
         self,
         models: Tensor,
-        work: Callable[[Tensor, StackedModels], None],
+        count: Tensor,
+        look: Look,
+        *,
+        among: Tensor | None = None,
+        label: Tensor | None = None,
         rule: Rule | None = None,
         anchor: Tensor | None = None,
+        alone: bool = False,
     ) -> None:
-        """Calls `work` with some of the models [K, P], which are int64 [R], and their stack.
+        """Calls `look` with some rows, int64 [R], the examples of each, descending, and their
+        models, stacked.
 
         Args:
-            models: all models.
-            work: what to do.
+            models: [K, P].
+            count: int64 [C], the host's, examples of the rows.
+            look: what to do.
+            among: int64, the host's, which rows; None for all.
+            label: int64 [C] the model of each row; None for one row per model.
             rule: what becomes of gradients; None for models that only look forward.
-            anchor: [K, P] what the rule keeps beside the models; None for nothing.
+            anchor: [C, P] what the rule keeps beside the models; None for nothing.
+            alone: whether every row is a chunk of its own.
         """
-        kept = self._models(rule)
-        meter.begin(meter.doing, len(models), "models")
+        device = self.pool.x.device
+        room = RoomCache(
+            lambda rows: StackedModels(self.network, rows, device, self.products, rule),
+            4 * self.network.num_params,
+        )
 
         def load(chunk: Tensor) -> None:
-            which = chunk.to(models.device, non_blocking=True)
-            stacked = kept.of(len(which))
-            beside = None if anchor is None else anchor[which]
+            rows = chunk.to(models.device, non_blocking=True)
+            stacked = room.of(len(rows))
+            beside = None if anchor is None else anchor[rows]
+            which = rows if label is None else label[rows]
             stacked.parameters.load(models, which, anchor=beside)
-            work(which, stacked)
+            look(rows, count[chunk].tolist(), stacked)
 
-        like = torch.zeros(len(models), dtype=torch.int64)
-        self._rows.each(like, like, partial(self._rows.floats, 1 + (anchor is not None)), load)
+        floats = partial(self._rows.floats, 1 + (rule is not None))
+        self._rows.each(count, count, floats, load, among, alone=alone)
 
     @torch.no_grad()
     def grad(self, call: GradCall) -> Tensor:
         """Full-batch gradient of the mean loss of models[label[i]] on shard i, [C, P]."""
-        models, label, shards = call.models, call.label, call.shards
-        kept = self._models(Accumulate(self.products))
+        models, shards = call.models, call.shards
         gradient = models.new_empty(len(shards), self.layout.num_params)
 
-        count = shards.count.cpu()
-
-        def work(chunk: Tensor) -> None:
-            rows = chunk.to(models.device, non_blocking=True)
-            own = shards.take(rows, int(count[chunk].max()))
-            stacked = kept.of(len(rows))
-            stacked.parameters.load(models, label[rows])
-            counts, block = count[chunk].tolist(), self._rows.block(len(rows))
+        def look(rows: Tensor, counts: list[int], stacked: StackedModels) -> None:
+            own, block = shards.take(rows, counts[0]), self._rows.block(len(rows))
             add_gradients(stacked, self.pool, own.index, own.share, counts, block)
             stacked.parameters.store(rows, None, gradient)
 
-        self._rows.each(count, count, partial(self._rows.floats, 2), work)
+        rule = Accumulate(self.products)
+        self._each_stack(models, shards.count.cpu(), look, label=call.label, rule=rule)
         return gradient
 
     @torch.no_grad()
     def grad_sums(self, call: GradSumCall) -> GradSums:
         """Sums of the gradients of every model's rows: one gradient of all their examples."""
-        models, label, shards = call.models, call.grad.label, call.shards
-        kept = self._models(Accumulate(self.products))
-        grouped = Grouped.of(label, shards, len(models), self.pool)
+        models, shards = call.models, call.shards
+        grouped = Grouped.of(call.grad.label, shards, len(models), self.pool)
         each = 1 / shards.count.clamp(min=1).to(torch.float32)
         each = (each if call.weight is None else each * call.weight)[grouped.owner]
         total = torch.zeros_like(models)
 
-        count = grouped.count.cpu()
-
-        def work(chunk: Tensor) -> None:
-            rows = chunk.to(models.device, non_blocking=True)
-            stacked = kept.of(len(rows))
-            stacked.parameters.load(models, rows)
-            counts, block = count[chunk].tolist(), self._rows.block(len(rows))
+        def look(rows: Tensor, counts: list[int], stacked: StackedModels) -> None:
             example, inside = grouped.padded(rows, counts[0])
             index, share = grouped.index[example], each[example] * inside
-            add_gradients(stacked, self.pool, index, share, counts, block)
+            add_gradients(stacked, self.pool, index, share, counts, self._rows.block(len(rows)))
             stacked.parameters.store(rows, None, total)
 
-        self._rows.each(
-            count, count, partial(self._rows.floats, 2), work, count.nonzero().squeeze(1)
-        )
+        count, rule = grouped.count.cpu(), Accumulate(self.products)
+        self._each_stack(models, count, look, among=count.nonzero().squeeze(1), rule=rule)
         return GradSums(total=total)
 
     @torch.no_grad()
@@ -341,14 +348,14 @@ class FusedEngine(Computing[Runnable]):
         square, rule = torch.zeros_like(inner), aligning.AlignRule()
         loss = models.new_zeros(len(shards), len(models))
 
-        def compare(which: Tensor, stacked: StackedModels) -> None:
+        def look(which: Tensor, _: list[int], stacked: StackedModels) -> None:
             block = self._rows.block(len(which))
             # the losses of some models decide nothing
             own = call if len(which) == len(models) else replace(call, margin=None)
             found = aligning.align(stacked, rule, self.pool, own, block)
             inner[:, which], square[:, which], loss[:, which] = found
 
-        self._each_model(models, compare, rule, call.directions)
+        self._each_model(models, look, rule=rule, anchor=call.directions)
         asked = call.undecided(loss).unsqueeze(1)
         return Alignment(inner.where(asked, 0.0), square.where(asked, 0.0), loss)
 
@@ -357,50 +364,30 @@ class FusedEngine(Computing[Runnable]):
         """Test results of models[label[i]], or of a mixture, on row i."""
         models, label, shards = call.models, call.label, call.shards
         if call.weight is not None:
-            look = AllPairs.of(shards, self.pool)
-            return look.score(self._mixed(models, call.weight, look), len(shards))
+            examples = AllPairs.of(shards, self.pool)
+            return examples.score(self._mixed(models, call.weight, examples), len(shards))
         if softmax.scores(self.network, self.pool, self.products):
             return softmax.score_softmax(self.network, self.pool, call)
         if softmax.gives(self.network, self.pool, self.products):
             return judged(softmax.outputs_of(self.network, self.pool, call), shards, self.pool)
         grouped = self._tested.of(label, shards, len(models))
-        examples, block = len(grouped.index), self._rows.block(1)
+        block = self._rows.block(1)
         # of every example, and of padding
-        loss = torch.zeros(examples + 1, dtype=torch.float64, device=models.device)
-        hit = loss.new_zeros(examples + 1, self.pool.num_sums)
+        loss = torch.zeros(len(grouped.index) + 1, dtype=torch.float64, device=models.device)
+        sums = loss.new_zeros(len(loss), self.pool.num_sums)
 
-        def score(rows: Tensor, counts: list[int], stacked: StackedModels) -> None:
-            score_chunk(stacked, grouped, rows, counts, block, (loss, hit))
+        def look(rows: Tensor, counts: list[int], stacked: StackedModels) -> None:
+            score_chunk(stacked, grouped, rows, counts, block, (loss, sums))
 
-        self._each_group(models, grouped, score)
-        return summed(grouped.owner, loss[:examples], hit[:examples], len(shards))
+        self._each_group(models, grouped, look)
+        return summed(grouped.owner, loss[:-1], sums[:-1], len(shards))
 
-    def _each_group(
-        self,
-        models: Tensor,
-        grouped: Grouped,
-        look: Callable[[Tensor, list[int], StackedModels], None],
-    ) -> None:
-        """Calls `look` with some of the models [K, P] that have examples, which are int64 [R], the
-        examples of each, descending, and their stack.
-        """
-        kept, count = self._models(), grouped.count.cpu()
-        meter.begin(meter.doing, int(count.count_nonzero()), "models")
-
-        def work(chunk: Tensor) -> None:
-            rows = chunk.to(models.device, non_blocking=True)
-            stacked = kept.of(len(rows))
-            stacked.parameters.load(models, rows)
-            look(rows, count[chunk].tolist(), stacked)
-
-        self._rows.each(
-            count,
-            count,
-            partial(self._rows.floats, 1),
-            work,
-            count.nonzero().squeeze(1),
-            alone=grouped.inputs is not None,
-        )
+    def _each_group(self, models: Tensor, grouped: Grouped, look: Look) -> None:
+        """Calls `look` with those of the models [K, P] that have examples; see `_each_stack`."""
+        count = grouped.count.cpu()
+        among, alone = count.nonzero().squeeze(1), grouped.inputs is not None
+        meter.begin(meter.doing, len(among), "models")
+        self._each_stack(models, count, look, among=among, alone=alone)
 
     @torch.no_grad()
     def predict(self, call: PredictCall) -> Tensor:
@@ -408,19 +395,19 @@ class FusedEngine(Computing[Runnable]):
         models, shards = call.models, call.shards
         out = models.new_zeros(*shards.index.shape, self.pool.width)
         if call.weight is not None:
-            look = AllPairs.of(shards, self.pool)
-            mixed = self._mixed(models, call.weight, look)
-            outputs = head_of(self.pool.task).settled(mixed, self.pool.y[look.index])
-            out[look.owner, look.column] = outputs.to(out.dtype)
+            examples = AllPairs.of(shards, self.pool)
+            mixed = self._mixed(models, call.weight, examples)
+            outputs = head_of(self.pool.task).settled(mixed, self.pool.y[examples.index])
+            out[examples.owner, examples.column] = outputs.to(out.dtype)
             return out
         grouped, block = Grouped.of(call.label, shards, len(models), self.pool), self._rows.block(1)
-        said = models.new_zeros(len(grouped.index) + 1, self.pool.width)
+        outputs = models.new_zeros(len(grouped.index) + 1, self.pool.width)
 
-        def predict(rows: Tensor, counts: list[int], stacked: StackedModels) -> None:
-            predict_chunk(stacked, grouped, rows, counts, block, said)
+        def look(rows: Tensor, counts: list[int], stacked: StackedModels) -> None:
+            predict_chunk(stacked, grouped, rows, counts, block, outputs)
 
-        self._each_group(models, grouped, predict)
-        out[grouped.owner, grouped.column] = said[:-1]
+        self._each_group(models, grouped, look)
+        out[grouped.owner, grouped.column] = outputs[:-1]
         return out
 
     answers: ClassVar = {
@@ -434,14 +421,15 @@ class FusedEngine(Computing[Runnable]):
         PredictCall: predict,
     }
 
-    def _mixed(self, models: Tensor, weight: Tensor, look: AllPairs) -> Tensor:
-        """The mixtures [C, K] of all models on the examples of the rows, see `Head.nobody`."""
-        mixed = head_of(self.pool.task).nobody(len(look.index), self.network.shapes[-1][0], models)
+    def _mixed(self, models: Tensor, weight: Tensor, examples: AllPairs) -> Tensor:
+        """The mixtures of all models by the weights [C, K] of the rows, see `Head.nobody`."""
+        width = self.network.shapes[-1][0]
+        mixed = head_of(self.pool.task).nobody(len(examples.index), width, models)
 
-        def mix(which: Tensor, stacked: StackedModels) -> None:
-            look.mix(stacked, self._rows.block(len(which)), weight[:, which], mixed)
+        def look(which: Tensor, _: list[int], stacked: StackedModels) -> None:
+            examples.mix(stacked, self._rows.block(len(which)), weight[:, which], mixed)
 
-        self._each_model(models, mix)
+        self._each_model(models, look)
         return mixed
 
     def _chunks(self, most: int = 0) -> RoomCache[Chunk]:
@@ -453,12 +441,4 @@ class FusedEngine(Computing[Runnable]):
             ),
             4 * self.network.num_params,
             most,
-        )
-
-    def _models(self, rule: Rule | None = None) -> RoomCache[StackedModels]:
-        """Models that look at examples."""
-        device = self.pool.x.device
-        return RoomCache(
-            lambda rows: StackedModels(self.network, rows, device, self.products, rule),
-            4 * self.network.num_params,
         )

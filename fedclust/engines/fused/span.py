@@ -170,23 +170,15 @@ class Span:
         """
         rows, batch = out.shape[:2]
         for which, factor in self._factors[step].items():
-            outputs = self._outputs[which]
-            if which == 0 and example is not None:
-                torch.index_select(
-                    outputs.flatten(0, 1), 0, example.reshape(-1), out=out.flatten(0, 1)
-                )
-                if factor != 1.0:
-                    out.mul_(factor)
-            elif which == 0:
-                torch.mul(outputs[:rows, :batch], factor, out=out)
-            else:
-                part = outputs[:rows, :batch]
-                if example is not None:
-                    part = spare
-                    torch.index_select(
-                        outputs.flatten(0, 1), 0, example.reshape(-1), out=part.flatten(0, 1)
-                    )
+            outputs, room = self._outputs[which], spare if which else out
+            part = outputs[:rows, :batch]
+            if example is not None:
+                part, flat = room, room.flatten(0, 1)
+                torch.index_select(outputs.flatten(0, 1), 0, example.reshape(-1), out=flat)
+            if which:
                 out.add_(part, alpha=factor)
+            elif part is not out or factor != 1.0:
+                torch.mul(part, factor, out=out)
 
     def origins(self) -> tuple[list[Tensor], Tensor]:
         """What `project` sums up: outputs [R, n, o] of every origin, and their factors [S,

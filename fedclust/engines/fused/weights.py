@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -186,13 +186,8 @@ class Parameters:
 
     def store(self, rows: Tensor, params: Tensor | None, slots: Tensor | None) -> None:
         """Write parameters and slots into the rows `rows` [R] of flat tensors [C, P]."""
-        for name, field in self._fields.items():
-            weight = self.weights[name]
-            if params is not None:
-                field.store(weight.value, params, rows)
-            for number, kept in enumerate(() if slots is None else weight.kept):
-                assert slots is not None
-                field.store(kept, self._part(slots, number), rows)
+        for field, stack, flat in self._flat(params, slots):
+            field.store(stack, flat, rows)
         if slots is not None and slots.shape[1] % self._size:
             slots[:, -1].index_copy_(0, rows, self.count)
 
@@ -200,11 +195,19 @@ class Parameters:
         """Add parameters and slots of every row, times its factor [R], to the float64 totals [K, P]
         and [K, W] of the model `label` [R] int64; all on the host.
         """
-        for name, field in self._fields.items():
-            weight = self.weights[name]
-            field.add(weight.value, params, label, factor)
-            for number, kept in enumerate(() if slots is None else weight.kept):
-                assert slots is not None
-                field.add(kept, self._part(slots, number), label, factor)
+        for field, stack, flat in self._flat(params, slots):
+            field.add(stack, flat, label, factor)
         if slots is not None and slots.shape[1] % self._size:
             slots[:, -1].index_add_(0, label, self.count * factor)
+
+    def _flat(
+        self, params: Tensor | None, slots: Tensor | None
+    ) -> Iterator[tuple[Field, Tensor, Tensor]]:
+        """Every stack of parameters and slots, with the flat rows that it belongs to."""
+        for name, field in self._fields.items():
+            weight = self.weights[name]
+            if params is not None:
+                yield field, weight.value, params
+            for number, kept in enumerate(() if slots is None else weight.kept):
+                assert slots is not None
+                yield field, kept, self._part(slots, number)

@@ -56,7 +56,6 @@ class Computing(Generic[ModelT]):
 
     Args:
         model: the architecture, on the device to compute on.
-        pool: the examples, there as well.
 
     Attributes:
         answers: by the kind of a call what answers it, given the engine and the call.
@@ -102,11 +101,7 @@ def _rounding(*, tf32: bool) -> Iterator[None]:
 
 
 class InFront:
-    """An `Engine` that leads to the one behind it.
-
-    Args:
-        engine: what computes.
-    """
+    """An `Engine` that leads to the one behind it."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -123,7 +123,6 @@ class SeedClients:
 
     Attributes:
         engine: what computes; possibly shared with other seeds through `fedclust.engines.lockstep`.
-        rnd: the round.
         discrepancy: whether the models of single clients are asked for where their mean is.
         passes: counts what `loss`, `grad` and `align` are asked for.
         losses: what was computed last, handed on from round to round.
@@ -277,6 +276,17 @@ class SeedClients:
         with named(call.doing, ids, self.rnd):
             return self.engine.answer(call)
 
+    def _asked(self, served: Served, ids: Tensor) -> tuple[Tensor, Tensor, Shards, Tensor | None]:
+        """The parts of a call that looks at what the clients `ids` [C] are served, on their test
+        examples.
+        """
+        shards = shards_of(self.rnd.fed.test, ids, self.rnd, "evaluate")
+        weight = None if served.weight is None else served.weight[ids]
+        models, label, own = served.models, served.label[ids], None
+        if served.own is not None:
+            own = served.own.placed(models[label], ids)
+        return *_rows(models, label, own), shards, weight
+
     def _read(self, ids: Tensor, purpose: str, batch_size: int | None) -> Shards:
         """All training data of the clients, or a batch that does not depend on the purpose."""
         if batch_size is None:
@@ -296,10 +306,8 @@ class SeedClients:
         """
         fed = self.rnd.fed
         ids = ((served.label >= 0) & fed.tested).nonzero().squeeze(1)
-        shards = shards_of(fed.test, ids, self.rnd, "evaluate")
-        weight = None if served.weight is None else served.weight[ids]
-        models, label = _of_each(served, ids)
-        result = self._answered(TestCall(models, label, shards, weight), ids)
+        call = TestCall(*self._asked(served, ids))
+        result = self._answered(call, ids)
         if must_be_finite:
             _check_finite(result.loss_sum, "test", ids, self.rnd)
         blank = torch.zeros(fed.num_clients, dtype=torch.int64, device=ids.device)
@@ -308,7 +316,7 @@ class SeedClients:
             served=served,
             loss_sum=none.index_copy(0, ids, result.loss_sum),
             sums=none.new_zeros(len(none), result.sums.shape[1]).index_copy(0, ids, result.sums),
-            count=blank.index_copy(0, ids, shards.count),
+            count=blank.index_copy(0, ids, call.shards.count),
         )
 
     def predict(self, served: Served) -> Predictions:
@@ -319,10 +327,8 @@ class SeedClients:
         parts = []
         each = max(1, _OUTPUTS // max(1, longest * fed.pool.width))
         for some in torch.split(ids, each):
-            shards = shards_of(fed.test, some, self.rnd, "evaluate")
-            weight = None if served.weight is None else served.weight[some]
-            models, label = _of_each(served, some)
-            call = PredictCall(models, label, shards, weight)
+            call = PredictCall(*self._asked(served, some))
+            shards = call.shards
             outputs = self._answered(call, some)[:, : shards.index.shape[1]]
             position = torch.arange(shards.index.shape[1], device=some.device)
             inside = position < shards.count.unsqueeze(1)
@@ -339,14 +345,6 @@ def _rows(models: Tensor, label: Tensor, start: Tensor | None) -> tuple[Tensor, 
     if start is None:
         return models, label
     return start, torch.arange(len(start), device=label.device)
-
-
-def _of_each(served: Served, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """The models and the labels of a call that tests what the clients `ids` [C] are served."""
-    models, label, start = served.models, served.label[ids], None
-    if served.own is not None:
-        start = served.own.placed(models[label], ids)
-    return _rows(models, label, start)
 
 
 def _check_finite(loss: Tensor, kind: str, ids: Tensor, rnd: Round) -> None:

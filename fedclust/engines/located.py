@@ -64,7 +64,6 @@ def named(doing: str, ids: Tensor, rnd: Round) -> Iterator[None]:
     Args:
         doing: what is done; "" for local training, in which alone rows are those of `ids`.
         ids: [C] int64 the clients.
-        rnd: the round.
     """
     try:
         yield

@@ -51,11 +51,7 @@ class WorkOutcome(Generic[T]):
 
 
 class Lockstep(InFront):
-    """An `Engine` that merges the calls of the seeds that `map` runs.
-
-    Args:
-        engine: what computes.
-    """
+    """An `Engine` that merges the calls of the seeds that `map` runs."""
 
     def answer(self, call: Call[R]) -> R:
         """The result of the call's own rows, computed with the calls of others that meet it."""

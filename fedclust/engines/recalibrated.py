@@ -27,7 +27,6 @@ def recalibrated(engine: Engine, models: Tensor, label: Tensor, shards: Shards) 
     is normalised by the batch: of a row with fewer, of all its examples at once.
 
     Args:
-        engine: what computes.
         models: [K, P].
         label: [C] int64 in [0, K).
         shards: at least two examples of every row.

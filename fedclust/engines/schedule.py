@@ -131,8 +131,6 @@ def schedule(shards: Shards, solver: Solver, known: Shards | None = None) -> Sch
     that none is short. A row that does part of the work takes the first of these steps.
 
     Args:
-        shards: the rows.
-        solver: says what a step is.
         known: the rows with `count` and `work` in the host's memory, where the caller has them
             there.
     """

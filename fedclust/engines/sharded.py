@@ -44,7 +44,6 @@ class Sharded(InFront):
 
     Args:
         engine: what computes the rows of this rank.
-        ranks: who shares.
     """
 
     def __init__(self, engine: Engine, ranks: Ranks) -> None:

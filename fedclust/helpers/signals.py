@@ -53,7 +53,6 @@ def ending(end: Callable[[int], object], *, forever: bool) -> Iterator[None]:
     would be a traceback.
 
     Args:
-        end: called with the signal.
         forever: whether the process ends with the block, and a signal behind it is the system's.
     """
     ours = (signal.SIGINT, signal.SIGTERM)

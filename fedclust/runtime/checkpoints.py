@@ -83,7 +83,6 @@ class Checkpoints:
         """Make round t the newest checkpoint and keep the one before.
 
         Args:
-            t: the last round that is complete.
             seeds: per seed a mapping of tensors, models of clients, numbers, strings and None.
             position: where the recorder's files end at this round, JSON-able, with their seals
                 under `files`.

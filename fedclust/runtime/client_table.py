@@ -93,17 +93,19 @@ def write_predictions(file: Path, seed: int, said: Predictions) -> None:
         for number, one in enumerate(wide.T.contiguous()):
             columns[name if wide.shape[1] == 1 else f"{name}_{number}"] = one
     arrays = {name: column(values.numpy()) for name, values in columns.items()}
+    atomic_write(file, _parquet(pa.table(arrays)))
+
+
+def _parquet(table: pa.Table) -> bytes:
     buffer = io.BytesIO()
-    pq.write_table(pa.table(arrays), buffer, compression="zstd")
-    atomic_write(file, buffer.getvalue())
+    pq.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()
 
 
 def write_part(rows: pa.Table, folder: Path, number: int) -> tuple[str, Sealed]:
     """The name of the part that now holds `rows`, and its seal."""
     name = f"part-{number:06d}.parquet"
-    buffer = io.BytesIO()
-    pq.write_table(rows, buffer, compression="zstd")
-    content = buffer.getvalue()
+    content = _parquet(rows)
     atomic_write(folder / name, content)
     digest = new_digest()
     digest.update(content)

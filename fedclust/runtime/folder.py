@@ -56,7 +56,6 @@ class RunFolder:
     """One job's folder.
 
     Attributes:
-        path: the folder.
         config: the resolved config the folder must belong to.
         user_dir: the folder given with --config-dir, whose files can change a result too.
         changes: what computed it before and is another now.
@@ -184,9 +183,6 @@ class RunFolder:
 
     def confirm_data(self, data: Mapping[str, str]) -> None:
         """Refuse a finished job whose data are others now; the same ones are known the next time.
-
-        Args:
-            data: digests by what they are of.
 
         Raises:
             RunFolderError: naming what has changed.
@@ -390,9 +386,6 @@ class RunFolder:
     def same_data(self, data: Mapping[str, str]) -> None:
         """Refuse to continue with other data than before.
 
-        Args:
-            data: digests by what they are of.
-
         Raises:
             RunFolderError: naming what has changed.
         """
@@ -461,11 +454,7 @@ class RunFolder:
         return found.round, self._checkpoints.load(found, device), dict(found.position)
 
     def finish(self, status: Mapping[str, Any]) -> None:
-        """Seal the results, then say that the job is done.
-
-        Args:
-            status: what status.json is to say.
-        """
+        """Seal the results, then say that the job is done."""
         files = dict(self._files)
         for name in (*_NEEDED, "summary.csv", METRICS_FILE):
             sealed = sealed_file(self.path / name)

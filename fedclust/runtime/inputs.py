@@ -22,7 +22,6 @@ def code_of(config: Mapping[str, Any], folder: Path) -> dict[str, str]:
     the top or inside a function. Nothing is imported for it.
 
     Args:
-        config: of the job.
         folder: the one given with --config-dir.
     """
     files: dict[str, Path] = {}
@@ -42,9 +41,6 @@ def data_files(config: Mapping[str, Any]) -> dict[str, str]:
     Any text at `weights`, or below `dataset`, `partition` or `features`, that is the path of a file
     counts, and of a folder where its key is `path`. It takes a system call per file: whoever finds
     another digest has to read.
-
-    Args:
-        config: of the job.
     """
     named = [
         (key, value) for part in _DATA for key, value in _entries(config.get(part), part) if value

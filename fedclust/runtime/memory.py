@@ -41,7 +41,6 @@ def check_fits(needs: Mapping[str, int], device: torch.device, data: int) -> Non
 
     Args:
         needs: bytes, at least, by what needs them.
-        device: whose memory.
         data: bytes of the examples that are loaded already.
 
     Raises:

@@ -129,8 +129,6 @@ class Aside(Progress):
     """Shows warnings, and what a signal does, only; for `progress=false`.
 
     Args:
-        title: the job in a few words.
-        console: where to.
         once: where the job is one of several.
     """
 
@@ -176,8 +174,6 @@ class Shown(Aside):
     while a round takes longer.
 
     Args:
-        title: the job in a few words.
-        console: where to.
         sweep: the sweep that the job is part of, or None.
         name: what begins every line where several jobs write to one place; "" for nothing.
         live: whether the terminal is this job's alone.

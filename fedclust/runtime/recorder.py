@@ -55,11 +55,8 @@ class Recorder:
     """Writes the files of one job; used from one thread, with rounds in ascending order.
 
     Args:
-        folder: the job's folder.
-        seeds: the seeds of the job, in lockstep.
         num_params: P with running statistics, for the bytes of a model transfer.
         tracker: further sink of the same numbers, which has begun.
-        scores: of predictions, where there are some.
     """
 
     def __init__(

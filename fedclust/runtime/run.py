@@ -55,7 +55,6 @@ def run(job: Job, folder: RunFolder, progress: Progress, signals: Signals | None
         job: the parts; see `fedclust.config.build.build`. Its tracker begins here; who made it
             ends and closes it.
         folder: where the files go; continued where it was left.
-        progress: what a person sees meanwhile.
         signals: already listened to by whoever runs several jobs together; None to listen here.
 
     Raises:
@@ -221,10 +220,6 @@ def write_partitions(job: Job, folder: RunFolder) -> None:
 def check_clusters(config: Mapping[str, Any], num_clients: int) -> None:
     """Refuse more clusters than clients, or more clients in each, wherever the algorithm's part of
     a config asks for them.
-
-    Args:
-        config: of the job.
-        num_clients: M.
 
     Raises:
         ConfigError: naming the key.

@@ -40,8 +40,6 @@ class SeedRound:
     """One round of one seed.
 
     Attributes:
-        rnd: the round.
-        costs: what it cost.
         evaluation: the test results after it; None where it is not evaluated, or not tested.
         validation: likewise those on validation examples; None where there are none.
         said: what is said of every test example; None where nobody asks.

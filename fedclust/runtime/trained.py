@@ -42,7 +42,6 @@ def write_inputs(file: Path, fed: Federation, names: Layout) -> None:
     """Write how the inputs of a seed were made, and what the data decide of its network.
 
     Args:
-        file: where.
         fed: the data as models see them.
         names: where the parameters and statistics of a model lie in its row.
     """
@@ -86,14 +85,7 @@ def saved_served(served: Served) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a seed of a job has at its end.
-
-    Attributes:
-        folder: of the job.
-        config: of the job.
-        seed: the seed.
-        user_dir: folder given with --config-dir.
-    """
+    """What a seed of a job has at its end; `user_dir` is the folder given with --config-dir."""
 
     folder: Path
     config: Mapping[str, Any]
@@ -255,8 +247,6 @@ def filled_with(module: nn.Module, row: Tensor, where: Layout, counts: list[str]
     """A module in evaluation whose parameters and statistics are those of a row [P].
 
     Args:
-        module: as a config makes it.
-        row: of a model.
         where: each lies in it; names may begin with `module.`, where engines put the module inside
             another one.
         counts: names of statistics that are whole numbers.

@@ -50,11 +50,8 @@ def engine_of(file: Path) -> object:
 
 
 def files_changed_since(file: Path, now: Mapping[str, str]) -> tuple[str, ...]:
-    """The files of a user's own that differ from those of versions.json; none where it is missing.
-
-    Args:
-        file: versions.json.
-        now: their digests, by name.
+    """The files of a user's own that differ from those of versions.json, by their digests now; none
+    where it is missing.
     """
     return _changed_files(_read(file), now)
 

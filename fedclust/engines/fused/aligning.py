@@ -115,9 +115,6 @@ def align(
 
     Args:
         models: K of them, with `rule` and their directions as anchors.
-        rule: theirs.
-        pool: all examples.
-        call: on these models.
         block: examples taken at once.
     """
     shards = call.shards

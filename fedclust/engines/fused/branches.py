@@ -54,7 +54,6 @@ class SplitStep:
     """Here the first of several parts begins.
 
     Args:
-        parts: those of all steps of the parts.
         following: the first layer.
     """
 
@@ -96,7 +95,6 @@ class AddStep:
     """Here two parts end: their outputs are added up. The second one may have no layer.
 
     Args:
-        parts: see `SplitStep`.
         out: room for the sum.
         spare: room for a copy of its gradient.
     """
@@ -119,11 +117,7 @@ class AddStep:
 
 
 class JoinStep:
-    """Here all parts end: one behind the other they are copied together.
-
-    Args:
-        parts: see `SplitStep`.
-    """
+    """Here all parts end: one behind the other they are copied together."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts

@@ -34,9 +34,6 @@ class ChunkTask:
 
     Attributes:
         call: the training of its R rows, whose steps descend.
-        schedule: their local steps.
-        pool: all examples.
-        path: how they are trained.
         compiled: the code of `Path.COMPILED`.
         in_span: [R] bool, the host's, whose first layer is trained in the span of their examples.
     """
@@ -86,7 +83,6 @@ class Chunk:
 
     Args:
         models: room for their models, with a rule that trains them.
-        rule: this rule.
         one_launch: whether a kernel knows such models.
         graphs: of the training on a GPU; None for none.
 

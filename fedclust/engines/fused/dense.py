@@ -20,7 +20,9 @@ from fedclust.engines.fused.weights import Weight
 class DenseStep(Protocol):
     """One layer bound to some rows of a chunk and to a batch size; tensors are [R, B, *features].
 
-    `forward` remembers what `backward` needs, so the two are called in turn.
+    `forward` remembers what `backward` needs, so the two are called in turn. Steps are given the
+    options of their `layer`, a `rule` that says what becomes of gradients, None for forward only,
+    and the `clock` of the training.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -55,7 +57,6 @@ class Chain:
     """Steps one after the other.
 
     Args:
-        steps: the steps.
         first: number of the first step whose parameters move; gradients go back no further.
     """
 
@@ -85,10 +86,8 @@ class LinearStep:
     Args:
         weight: W of every row, [R, o, i].
         bias: b of every row, [R, 1, o].
-        rule: what becomes of the gradient; None for forward only.
         out: room for the output, [R, B, o].
         back: room for the gradient of the input, [R, B, i]; None where no layer before needs it.
-        products: computes the products.
     """
 
     def __init__(
@@ -172,9 +171,7 @@ class DropoutStep:
 
     Args:
         key: [R] int64 row keys.
-        clock: tells the local step.
         layer: number of the layer in the model.
-        p: rate.
     """
 
     def __init__(self, key: Tensor, clock: Clock, layer: int, p: float) -> None:

@@ -68,7 +68,6 @@ class FusedEngine(Computing[Runnable]):
     `fedclust.verbs.Engine`.
 
     Args:
-        model: the architecture.
         pool: the examples, on the device to compute on.
         max_rows: rows computed at once, None to choose by cache or memory.
         precision: see `Products`.
@@ -142,7 +141,6 @@ class FusedEngine(Computing[Runnable]):
         """Train all rows.
 
         Args:
-            call: what to train.
             keep: called with every chunk when it is trained, and its rows, int64 on the host.
 
         Returns:
@@ -280,7 +278,6 @@ class FusedEngine(Computing[Runnable]):
         Args:
             models: [K, P].
             count: int64 [C], the host's, examples of the rows.
-            look: what to do.
             among: int64, the host's, which rows; None for all.
             label: int64 [C] the model of each row; None for one row per model.
             rule: what becomes of gradients; None for models that only look forward.

@@ -20,8 +20,6 @@ class Gathered:
     """What a solver makes of the gradient g + decay * w - pull * a, see `Descent`.
 
     Attributes:
-        solver: what a step is.
-        lr: learning rate of the call.
         pull, products: as in `Descent`.
     """
 

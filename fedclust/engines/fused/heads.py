@@ -23,11 +23,7 @@ def head_of(task: Task) -> Head:
 
 @dataclass(frozen=True)
 class Head:
-    """Losses, sums and gradients of any task, by its own functions of outputs [R * B, Y].
-
-    Attributes:
-        task: the task.
-    """
+    """Losses, sums and gradients of any task, by its own functions of outputs [R * B, Y]."""
 
     task: Task
 

@@ -329,19 +329,12 @@ class StackedModels:
     """R models that look at examples, used again from chunk to chunk.
 
     Args:
-        network: the architecture.
-        rows: R.
-        device: where to compute.
-        products: computes products.
         rule: what becomes of gradients; None for models that only look forward.
         frozen: names of the parameters that stay as they are.
 
     Attributes:
         parameters: of the R models.
-        buffers: memory.
         key: [R] int64 randomness of the rows.
-        clock: where the training is.
-        layers: what they compute.
     """
 
     def __init__(

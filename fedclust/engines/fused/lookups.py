@@ -63,9 +63,7 @@ class EmbeddingStep:
     """Vectors of ids; only those that were looked up have a gradient.
 
     Args:
-        layer: its options.
         weight: vectors of every row, [R, V, D].
-        rule: what becomes of the gradient; None for forward only.
     """
 
     def __init__(self, layer: nn.Embedding, weight: Weight, rule: Rule | None) -> None:

@@ -35,7 +35,6 @@ def obstacle(model: Runnable, *, softmax: bool = True, device: str = "cpu") -> s
     """Why the fused engine cannot run a model, in words; empty where it can.
 
     Args:
-        model: the architecture.
         softmax: whether the loss is the plain cross entropy of a softmax.
         device: the kind of device that is to run it.
     """
@@ -87,7 +86,6 @@ class Network:
     """The parameters of a model by layer number and name, e.g. "3.weight", and its layers.
 
     Attributes:
-        layers: the layers in order.
         shapes: input shape of every layer, then the output's.
         places: of every dropout layer, by its number, the place that its masks are drawn for.
         fields: where every parameter lies in a flat row, in order.

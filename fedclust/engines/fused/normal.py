@@ -29,11 +29,9 @@ class NormStep:
     row by row by PyTorch's own kernels.
 
     Args:
-        layer: its options.
         weights: of every row by name, scale and shift [R, 1, C] where there are any, and
             statistics.
         held: names of the statistics that stay as they are in training.
-        rule: what becomes of gradients; None for forward only.
         clock: tells whether there is training, and how many examples are real.
         low: number of the first row among all of the chunk.
         out: room for the output, as the input lies.
@@ -148,10 +146,8 @@ class _ExampleStep:
     """Normalisation of every example by itself.
 
     Args:
-        layer: its options.
         weights: scale and shift of every row by name, where there are any; [R, 1, C], or of the
             shape that a LayerNorm has.
-        rule: what becomes of gradients; None for forward only.
     """
 
     def __init__(self, layer: Any, weights: Mapping[str, Weight], rule: Rule | None) -> None:

@@ -48,7 +48,6 @@ class Plan:
         frozen: names of the parameters that stay.
         pulls: factors of the proximal weight of the parameters that have one.
         rows: [R] int64, the host's, which of the C.
-        path: how they are trained.
         compiled: the code of `Path.COMPILED`.
         in_span: [C] bool, the host's, whose first layer is trained in the span of their examples.
     """
@@ -74,10 +73,8 @@ def plans(
     """The plans of a call, every row in one of them.
 
     Args:
-        call: what to train.
         known: its shards in the host's memory.
         steps: [C] int64, the host's, local steps of every row.
-        network, pool, products: the engine's.
     """
     frozen, pulls = network.covered(call.frozen), network.factors(call.pull)
     # compiled code keeps neither the loss of every step nor leaves batches out

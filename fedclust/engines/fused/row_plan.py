@@ -31,7 +31,6 @@ class RowPlan:
     """Rows in chunks of like size that fill the device and fit its cache or memory.
 
     Args:
-        network: the architecture.
         pool: the examples, on the device to compute on.
         max_rows: rows computed at once, None to choose.
     """
@@ -57,7 +56,6 @@ class RowPlan:
             size: [C] int64 what sorts the rows of a chunk.
             width: [C] int64 what a row is padded in, for instance examples of its largest batch.
             floats: numbers that a row of a width keeps busy.
-            work: see `each_chunk`.
             among: int64 the rows to work on; None for all.
             waste: see `buckets`.
             alone: whether every row is a chunk of its own.

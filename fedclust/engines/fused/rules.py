@@ -96,11 +96,9 @@ class Descent:
     a = c - l / mu. Without a proximal term the pull is 1 and a = -l.
 
     Attributes:
-        lr: learning rate of the call.
         proximal: mu of FedProx, whose part of the pull on w itself is in `Weight.decay`.
         weight_decay: coefficient of w in the gradient.
         pull: mu, or 1 for a linear term alone, or 0 for neither.
-        products: computes the gradients.
     """
 
     lr: float
@@ -205,11 +203,7 @@ class HeavyBall(Descent):
 
 @dataclass(frozen=True)
 class Accumulate:
-    """Sums gradients in the slot and leaves the parameters alone.
-
-    Attributes:
-        products: computes them.
-    """
+    """Sums gradients in the slot and leaves the parameters alone."""
 
     products: Products
 

@@ -33,7 +33,6 @@ class AllPairs:
     """All models look at all examples, some at a time.
 
     Attributes:
-        pool: all examples.
         owner, column: [T] int64 row and column of every example in the call's index.
         index: [T] int64 its pool row.
     """
@@ -104,7 +103,6 @@ class Grouped:
     product.
 
     Attributes:
-        pool: all examples.
         start: [K] int64 first example of every model.
         count: [K] int64 its number of examples, 0 where no row uses it.
         owner, column: [T] int64 row that owns each example, and its column in the call's index.
@@ -183,7 +181,6 @@ def score_chunk(
 
     Args:
         models: those of `rows`, in this order.
-        grouped: who looks at what.
         rows: [R] int64 models.
         counts: examples of each, descending.
         room: examples of all models together taken at once.

@@ -94,7 +94,6 @@ class Span:
         layer: the layer's weights [R, o, i], its anchor and momentum: the start, changed by
             `finish` only.
         own_anchor: whether the anchor is not the start itself.
-        rule: what becomes of gradients.
         room: gives a buffer by name and shape, uninitialised.
         examples: n, most examples of a row.
 
@@ -166,7 +165,6 @@ class Span:
             spare: further room, [R, B, o].
             example: [R, B] int64 examples of the batch, counted through all rows; None for the
                 first B of each.
-            step: local step.
         """
         rows, batch = out.shape[:2]
         for which, factor in self._factors[step].items():
@@ -249,9 +247,7 @@ class SpanStep:
     Its input is the products of the batch with all examples of the row, [R, B, n].
 
     Args:
-        span: the layer.
         bias: b of every row, [R, 1, o].
-        clock: tells the local step and the batch.
         out: room for the output, [R, B, o].
         spare: further room, [R, B, o].
     """

@@ -41,9 +41,7 @@ class _ConvStep:
         layer: kernel size, stride, padding and dilation.
         weight: kernels of every row, [R, out, in, height, width].
         bias: of every row, [R, 1, out].
-        rule: what becomes of the gradient; None for forward only.
         need: whether the gradient of the input is wanted.
-        products: computes the products.
     """
 
     def __init__(

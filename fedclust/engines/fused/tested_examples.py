@@ -22,9 +22,6 @@ class TestedExamples:
     On a CPU the examples are kept as models see them, where they take no more than 256 MiB and are
     many for every model. That hangs on the call alone, never on those before it: a job that
     continues must test as one that was never stopped, to the bit.
-
-    Args:
-        pool: all examples.
     """
 
     def __init__(self, pool: Pool) -> None:

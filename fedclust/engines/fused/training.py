@@ -52,7 +52,6 @@ class Batches:
     """The batches of a chunk, step by step.
 
     Attributes:
-        pool: all examples.
         example: [S, R, B] int64 rows of `data` counted through all clients, or of the pool where
             there are no data.
         data: [R, n, *shape] float32 examples of the chunk, or None where they would take too much
@@ -97,9 +96,6 @@ class Batches:
         """The batches that `plan` gives to the rows of `call`, whose steps descend.
 
         Args:
-            pool: all examples.
-            call: R rows.
-            plan: their steps.
             buffers: memory for the data.
             whole: whether all examples of a row are needed, however many there are.
         """
@@ -196,8 +192,6 @@ def descend(
     changes.
 
     Args:
-        frame: the models.
-        head: what stands behind them.
         x: [R, B, *shape] inputs.
         label: [R, B, 1] int64 classes, or targets [R, B, T].
         share: [R, B, 1] weight of every example's loss.
@@ -221,8 +215,6 @@ def add_gradients(
     """Add to the slots the gradient of every row's weighted loss over its own examples.
 
     Args:
-        models: they, with slots and the rule that adds to them.
-        pool: all examples.
         index: [R, n] int64 pool rows.
         share: [R, n] weight of every example's loss, 0 in padding.
         counts: examples of every row, descending.

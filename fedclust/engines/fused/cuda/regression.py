@@ -20,7 +20,6 @@ def train_softmax(
 
     Args:
         layer, bias: parameters of R models that `gpu.trains_in_one_launch`.
-        rule: what moves them.
         span: the layer in the span of the examples, if it is trained there.
         batches: with data: the examples of every row, or their products with `span`.
     """

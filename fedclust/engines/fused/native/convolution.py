@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 
 import torch
@@ -85,17 +84,13 @@ class BlockStep:
     height, width].
 
     Args:
-        block: the layers.
         shapes: (channels, height, width) of an image before and after the block.
         weight: kernels of every row, [R, out, in, height, width], channels last.
         bias: of every row, [R, 1, out].
-        rule: what becomes of the gradient; None for forward only.
         products: whether factors are rounded.
-        batch: B.
         need: whether the gradient of the images is wanted.
         last: whether the output lies channels last, as a further block wants it; else as `Flatten`
             does.
-        room: buffers that are used again.
     """
 
     def __init__(
@@ -116,12 +111,8 @@ class BlockStep:
         assert code is not None
         self.weight, self.bias, self.rule = weight, bias, rule
         self.code, self.threads = code, torch.get_num_threads()
-        g, rows, kernel = (
-            Geometry.of(block, *shapes),
-            len(weight.value),
-            weight.value.permute(0, 1, 3, 4, 2),
-        )
-        meets, met = rows_that_meet(block, g)
+        g, rows = Geometry.of(block, *shapes), len(weight.value)
+        kernel, (meets, met) = weight.value.permute(0, 1, 3, 4, 2), rows_that_meet(block, g)
         side = _side(block, g, products)
         places = (_POINTS * _POINTS) if side else g.taps
         large = 4 * places * g.inputs * g.outputs >= _LARGE
@@ -129,18 +120,13 @@ class BlockStep:
         # neighbours in a row of the kernel are neighbours in the image, unless it is dilated
         pieces = 1 if pair(block.conv.dilation)[1] == 1 else g.kernel_columns
 
-        y = (
-            (g.pooled_height, g.pooled_width, g.outputs)
-            if last
-            else (g.outputs, g.pooled_height, g.pooled_width)
-        )
-        self.out = room("out", rows, batch, *y)
-        self.out = self.out.permute(0, 1, 4, 2, 3) if last else self.out
-        self.back = None
+        (channels, *sides), self.back = shapes[1], None
+        if last:
+            self.out = room("out", rows, batch, *sides, channels).movedim(-1, 2)
+        else:
+            self.out = room("out", rows, batch, channels, *sides)
         if need:
-            self.back = room("back", rows, batch, g.height, g.width, g.inputs).permute(
-                0, 1, 4, 2, 3
-            )
+            self.back = room("back", rows, batch, g.height, g.width, g.inputs).movedim(-1, 2)
 
         self.tensors = {  # whose addresses the structure holds
             "kernel": kernel,
@@ -163,7 +149,7 @@ class BlockStep:
             side=side,
             y=_images(self.out),
             back=_Images() if self.back is None else _images(self.back),
-            **asdict(g),
+            **g._asdict(),
         )
         size = _Rooms()
         code.rooms(ctypes.byref(self.job), ctypes.byref(size))
@@ -193,9 +179,7 @@ class BlockStep:
         for weight, name in ((self.weight, "kernel_gradient"), (self.bias, "bias_gradient")):
             gradient = self.tensors.get(name)
             if weight is not None and gradient is not None and not weight.frozen:
-                self.rule.whole(
-                    weight, gradient.permute(0, 1, 4, 2, 3) if gradient.ndim == 5 else gradient
-                )
+                self.rule.whole(weight, gradient.movedim(-1, 2) if gradient.ndim == 5 else gradient)
         return delta if self.back is None else self.back
 
 

@@ -37,8 +37,6 @@ def train(
         compiled: gives the code, which knows the model.
         network: dense layers, with a ReLU behind each or none.
         weights: the parameters of R models, by name.
-        rule: what moves them.
-        pool: all examples.
         call: the training of the rows, those with most steps first.
         steps: int64 [R] local steps.
         spanned: bool [R] see `pays` in `span.py`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,6 @@ class Block:
     Attributes:
         pads: zeros (left, right, top, bottom) around the images.
         layer: number of the convolution.
-        conv: the convolution.
-        relu: whether a ReLU follows.
         pool: the maximum that follows, None for none.
         end: number of the layer after the block.
     """
@@ -73,26 +71,25 @@ def _is_plain(pool: nn.MaxPool2d) -> bool:
     return pair(pool.padding) == (0, 0) and pair(pool.dilation) == (1, 1) and small
 
 
-@dataclass(frozen=True, kw_only=True)
-class Geometry:
-    """Sizes of a block, by their names in the C structure and in its order."""
+class Geometry(NamedTuple):
+    """Sizes of a block, by their names in the C structure."""
 
     inputs: int
     height: int
     width: int
     outputs: int
-    kernel_rows: int
-    kernel_columns: int
-    padded_height: int
-    padded_width: int
-    pad_top: int
-    pad_left: int
-    out_height: int
-    out_width: int
-    row_stride: int
-    column_stride: int
     pooled_height: int
     pooled_width: int
+    kernel_rows: int
+    kernel_columns: int
+    row_stride: int
+    column_stride: int
+    pad_top: int
+    pad_left: int
+    padded_height: int
+    padded_width: int
+    out_height: int
+    out_width: int
     window_height: int
     window_width: int
     window_row_stride: int
@@ -104,9 +101,8 @@ class Geometry:
         """For images (channels, height, width) before and after the block."""
         left, right, top, bottom = block.pads
         padded = (before[1] + top + bottom, before[2] + left + right)
-        sides, strides, dilations = (
-            pair(x) for x in (block.conv.kernel_size, block.conv.stride, block.conv.dilation)
-        )
+        conv = block.conv
+        sides, strides, dilations = map(pair, (conv.kernel_size, conv.stride, conv.dilation))
         out = [
             (n - d * (k - 1) - 1) // s + 1
             for n, k, s, d in zip(padded, sides, strides, dilations, strict=True)
@@ -114,28 +110,9 @@ class Geometry:
         window = moves = (1, 1)
         if block.pool is not None:
             window, moves = pair(block.pool.kernel_size), pair(block.pool.stride)
+        pads = top, left
         return cls(
-            inputs=before[0],
-            height=before[1],
-            width=before[2],
-            outputs=after[0],
-            kernel_rows=sides[0],
-            kernel_columns=sides[1],
-            padded_height=padded[0],
-            padded_width=padded[1],
-            pad_top=top,
-            pad_left=left,
-            out_height=out[0],
-            out_width=out[1],
-            row_stride=strides[0],
-            column_stride=strides[1],
-            pooled_height=after[1],
-            pooled_width=after[2],
-            window_height=window[0],
-            window_width=window[1],
-            window_row_stride=moves[0],
-            window_column_stride=moves[1],
-            relu=block.relu,
+            *before, *after, *sides, *strides, *pads, *padded, *out, *window, *moves, block.relu
         )
 
     @property

@@ -25,8 +25,6 @@ def law_of(
     """What the code is told of a solver; off where plain steps are all it takes.
 
     Args:
-        solver: what a step is.
-        lr: learning rate of the call.
         count: [R] float32 steps before it; None for 0.
         rates: [S] float64 factors of the learning rate by step; None for 1.
     """
@@ -72,12 +70,8 @@ def move(
     is not, and nothing is done.
 
     Args:
-        weights: the parameters.
-        solver: what a step is.
-        lr: learning rate of this step.
         pull: of the anchor in the gradient.
         count: [R] float32 steps before the call.
-        step: the local step.
     """
     code = compiled() if weights and weights[0].value.is_cpu else None
     if code is None:

@@ -27,7 +27,6 @@ class Norming:
         kept: [2, R, C] room for the statistics of batches.
         change: [2, R, 1, C] room for the gradients of scale and shift.
         eps: beside a variance.
-        relu: whether a ReLU follows.
     """
 
     def __init__(
@@ -72,7 +71,6 @@ class Norming:
         """The output.
 
         Args:
-            x: inputs.
             sizes: real examples of every row.
             factors: what their statistics weigh in the running ones; None outside training.
         """

@@ -56,7 +56,6 @@ def rows_of(
     """The rows of local training as code reads them, and what is to be kept meanwhile.
 
     Args:
-        pool: all examples.
         call: the training of the rows, those with most steps first.
         steps: int64 [R] local steps.
         spanned: bool [R] see `pays` in `span.py`.

@@ -110,10 +110,8 @@ class Geometry(NamedTuple):
         window = moves = (1, 1)
         if block.pool is not None:
             window, moves = pair(block.pool.kernel_size), pair(block.pool.stride)
-        pads = top, left
-        return cls(
-            *before, *after, *sides, *strides, *pads, *padded, *out, *window, *moves, block.relu
-        )
+        sizes = (*before, *after, *sides, *strides, top, left, *padded, *out, *window, *moves)
+        return cls._make((*sizes, block.relu))
 
     @property
     def taps(self) -> int:

@@ -56,7 +56,7 @@ class LoopEngine(Computing[Runnable]):
         shards, solver, label = call.shards, call.solver, call.label
         plan = schedule(shards, solver)
         plan.check_batches(lone=self.model.lone)
-        first_epoch = plan.first_epoch(shards.count, solver)
+        first_epoch = plan.first_epoch()
         params = call.models[label]
         loss, first_loss = params.new_zeros(2, len(shards))
         each = params.new_full((len(shards), call.most_steps), torch.nan)

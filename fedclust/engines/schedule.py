@@ -92,13 +92,9 @@ class Schedule:
             "cannot take in training, or solver.drop_last=true",
         )
 
-    def first_epoch(self, count: Tensor, solver: Solver) -> Tensor:
-        """What every step's batch weighs in a mean over the first local epoch, [C, S] float32.
-
-        Args:
-            count: [C] int64 examples of every row.
-            solver: says how many examples a batch has.
-        """
+    def first_epoch(self) -> Tensor:
+        """What every step's batch weighs in a mean over the first local epoch, [C, S] float32."""
+        solver, count = self.solver, self.shards.count
         batches = torch.ones_like(count) if solver.batch_size is None else solver.batches(count)
         step = torch.arange(self.size.shape[1], device=count.device)
         met = torch.where(step < batches.unsqueeze(1), self.size, 0)

@@ -169,7 +169,7 @@ class VmapEngine(Computing[Runnable]):
         if law.counts:
             slots[:, -1] += plan.steps
         mean = total / plan.steps.clamp(min=1)
-        early = (losses * plan.first_epoch(shards.count, solver)).sum(1)
+        early = (losses * plan.first_epoch()).sum(1)
         return mean, early, losses.where(running.T, torch.nan)
 
     @torch.no_grad()

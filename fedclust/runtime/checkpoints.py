@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import torch
 from torch import Tensor
@@ -134,7 +134,7 @@ class Checkpoints:
         """
         seeds: dict[int, dict[str, Any]] = {}
         for seed in found.seeds:
-            file = self._root / f"round={found.round}" / f"seed={seed}.pt"
+            file = self._state(found, seed)
             try:
                 content = torch.load(file, map_location=device, weights_only=True)
             except Exception as error:  # torch raises many kinds; memory may be short, for one
@@ -191,10 +191,14 @@ class Checkpoints:
         if found is None:
             return
         for seed, digest in found.seeds.items():
-            file = self._root / f"round={found.round}" / f"seed={seed}.pt"
+            file = self._state(found, seed)
             there = sealed_file(file)
             if there is not None and there.digest != digest:
                 yield file
+
+    def _state(self, found: Checkpoint, seed: int) -> Path:
+        """The file of a seed."""
+        return self._root / f"round={found.round}" / f"seed={seed}.pt"
 
     def _records(self) -> Iterator[Path]:
         """Files that describe a checkpoint, newest first."""
@@ -224,7 +228,7 @@ class Checkpoints:
     def _damage(self, found: Checkpoint) -> _Damage | None:
         """The first file that is not what it was at a checkpoint; None if all are."""
         for seed, digest in found.seeds.items():
-            file = self._root / f"round={found.round}" / f"seed={seed}.pt"
+            file = self._state(found, seed)
             there = sealed_file(file)
             if there is None:
                 return _gone(file)
@@ -241,13 +245,9 @@ class Checkpoints:
         return None
 
 
-@dataclass(frozen=True)
-class _Damage:
-    """What is wrong with a checkpoint.
-
-    Attributes:
-        said: in words.
-        lost: whether nothing there is wrong: a file, or the end of one, is not there.
+class _Damage(NamedTuple):
+    """What is wrong with a checkpoint, in words, and whether nothing that is there is: a file, or
+    the end of one, is lost.
     """
 
     said: str

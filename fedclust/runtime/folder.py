@@ -245,7 +245,7 @@ class RunFolder:
         if text is not None:
             atomic_write(file, text)
         if sealed and (text is not None or seal is None):
-            sealed["files"][file.name] = sealed_file(file)
+            sealed["files"][file.name] = _seal(file)
             atomic_write(self._done_file, sealed_json(sealed))
 
     def _text(self) -> str:
@@ -312,7 +312,8 @@ class RunFolder:
             self.keep(file.name, lambda file: file.write_text(self._text(), encoding="utf-8"))
         else:
             self._checkpoints.unseal(file.name)
-            self._files[file.name] = _written(file, renewed)
+            atomic_write(file, renewed)
+            self._files[file.name] = _seal(file)
         users = {} if self.user_dir is None else {USERS: code_of(self.config, self.user_dir)}
         self.changes = write_versions(self.path / "versions.json", {**versions, **users})
         return True
@@ -379,8 +380,7 @@ class RunFolder:
                 self.remarks.append(f"{file} {_AGAIN}")
             with replacing(file) as temporary:
                 write(temporary)
-            sealed = sealed_file(file)
-        assert sealed is not None
+            sealed = _seal(file)
         self._files[name] = sealed
 
     def same_data(self, data: Mapping[str, str]) -> None:
@@ -393,11 +393,6 @@ class RunFolder:
         self._refuse_others({} if self._found is None else self._found.data, data, "begun")
 
     def _refuse_others(self, before: Mapping[str, str], now: Mapping[str, str], how: str) -> None:
-        """Refuse data that are others than before.
-
-        Raises:
-            RunFolderError: naming the first of them.
-        """
         changed = [what for what in now if before and before.get(what) != now[what]]
         if changed:
             raise RunFolderError(
@@ -455,16 +450,11 @@ class RunFolder:
 
     def finish(self, status: Mapping[str, Any]) -> None:
         """Seal the results, then say that the job is done."""
-        files = dict(self._files)
-        for name in (*_NEEDED, "summary.csv", METRICS_FILE):
-            sealed = sealed_file(self.path / name)
-            if sealed is not None:
-                files[name] = sealed
+        results = [self.path / name for name in (*_NEEDED, "summary.csv", METRICS_FILE)]
+        files = {file.name: _seal(file) for file in results if file.is_file()}
         kept = (self.path / "arrays").rglob("*.npy"), (self.path / "predictions").glob("*.parquet")
-        for file in sorted(chain(*kept)):
-            sealed = sealed_file(file)
-            assert sealed is not None
-            files[str(file.relative_to(self.path))] = sealed
+        files |= {str(file.relative_to(self.path)): _seal(file) for file in sorted(chain(*kept))}
+        files = {**self._files, **files}
         done = sealed_json(
             {"files": files, "status": status, "data": self.data, "data_files": self._data_files}
         )
@@ -493,9 +483,8 @@ def _not_asked(there: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return "" if every in (None, there.get("score_every")) else typed("score_every", every)
 
 
-def _written(file: Path, text: str) -> Sealed:
-    """The seal of a file, now that the text stands in it."""
-    atomic_write(file, text)
+def _seal(file: Path) -> Sealed:
+    """The seal of a file that is there."""
     sealed = sealed_file(file)
     assert sealed is not None
     return sealed

@@ -73,12 +73,10 @@ class Recorder:
         self._num_params = num_params
         self._tracker = tracker
         self._file: BinaryIO | None = None
-        self._pending: dict[
-            int, dict[tuple[int, str], float]
-        ] = {}  # round → (seed, metric) → value
-        self._clients: dict[
-            tuple[int, int], pa.Table
-        ] = {}  # (round, seed) → rows since the last part
+        # by round, of a seed and metric
+        self._pending: dict[int, dict[tuple[int, str], float]] = {}
+        # by round and seed, since the last part
+        self._clients: dict[tuple[int, int], pa.Table] = {}
         self._parts: dict[str, Sealed] = {}
         self._written = new_digest()  # of rounds.csv
         self._told: set[str] = set()  # metrics of a user's own that metrics.json explains
@@ -194,11 +192,10 @@ class Recorder:
         file = self._opened()
         sync(file.fileno())
         self._check_there()
+        size, parts = file.tell(), list(self._parts)
         seals = {f"clients/{name}": seal for name, seal in self._parts.items()}
-        seals["rounds.csv"] = Sealed(file.tell(), self._written.hexdigest())
-        return {"rounds_csv": file.tell(), "parts": list(self._parts), "round": self._flushed} | {
-            "files": seals
-        }
+        seals["rounds.csv"] = Sealed(size, self._written.hexdigest())
+        return {"rounds_csv": size, "parts": parts, "round": self._flushed, "files": seals}
 
     def _check_there(self) -> None:
         """Notice files that were deleted or replaced while the job ran."""
@@ -229,8 +226,7 @@ class Recorder:
         if not there or not path.is_file() or path.stat().st_size < size:
             raise RunFolderError(
                 f"{self._folder} cannot be continued: rounds.csv or clients/ holds less than its "
-                "checkpoint "
-                f"says; delete it, or choose another name=…"
+                f"checkpoint says; delete it, or choose another name=…"
             )
         self._drop_parts(keep=tuple(parts))
         for name in ("clients.parquet", "summary.csv"):
@@ -371,17 +367,11 @@ def _on_host(rnd: Round, evaluation: Evaluation) -> tuple[Round, Evaluation]:
     """A round and its evaluation with all that is recorded of them in the host's memory, by one
     copy.
     """
-    fed, served = rnd.fed, evaluation.served
+    fed, served, test = rnd.fed, evaluation.served, evaluation
     label, loss_sum, sums, count, group, start = on_host(
-        served.label,
-        evaluation.loss_sum,
-        evaluation.sums,
-        evaluation.count,
-        fed.group,
-        fed.train.start,
+        *(served.label, test.loss_sum, test.sums, test.count), *(fed.group, fed.train.start)
     )
     fed = replace(fed, group=group, train=replace(fed.train, start=start))
     served = replace(served, label=label)
-    return replace(rnd, fed=fed), Evaluation(
-        served=served, loss_sum=loss_sum, sums=sums, count=count
-    )
+    test = Evaluation(served=served, loss_sum=loss_sum, sums=sums, count=count)
+    return replace(rnd, fed=fed), test

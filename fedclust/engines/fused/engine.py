@@ -40,16 +40,9 @@ from fedclust.engines.fused.plan import Path, Plan, plans
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.row_plan import NO_PADDING, WASTE, WASTE_OF_ONE_CALL, RowPlan
 from fedclust.engines.fused.rules import Accumulate, Rule
-from fedclust.engines.fused.scoring import (
-    AllPairs,
-    Grouped,
-    judged,
-    predict_chunk,
-    score_chunk,
-    summed,
-)
+from fedclust.engines.fused.scoring import AllPairs, Grouped, judged, looked, summed
 from fedclust.engines.fused.tested_examples import TestedExamples
-from fedclust.engines.fused.training import add_gradients, pulled
+from fedclust.engines.fused.training import add_gradients, pulled, targets
 from fedclust.engines.schedule import in_host_memory, schedule
 from fedclust.engines.sums import by_blocks, empty_totals, to_add
 from fedclust.helpers.errors import require
@@ -237,18 +230,22 @@ class FusedEngine(Computing[Runnable]):
     def loss(self, call: LossCall) -> Tensor:
         """Mean loss of every model on every row [C, K], or of each example [C, n, K]; nats."""
         models, shards = call.models, call.shards
-        examples = AllPairs.of(shards, self.pool)
+        examples, head = AllPairs.of(shards, self.pool), head_of(self.pool.task)
         each = models.new_zeros(*shards.index.shape, len(models)) if call.per_example else None
         sums = torch.zeros(len(models), len(shards), dtype=torch.float64, device=models.device)
 
         def look(which: Tensor, _: list[int], stacked: StackedModels) -> None:
-            block = self._rows.block(len(which))
-            if each is not None:
-                examples.keep_losses(stacked, block, each, which)
-                return
-            part = sums.new_zeros(len(which), len(shards))
-            examples.add_losses(stacked, block, part)
-            sums[which] = part
+            total = sums.new_zeros(len(which), len(shards))
+            blocks = examples.blocks(stacked, len(which), self._rows.block(len(which)))
+            for some, label, given in blocks:
+                losses, owner = head.losses(given, label), examples.owner[some]
+                if each is not None:
+                    to = owner.unsqueeze(1), examples.column[some].unsqueeze(1), which
+                    each.index_put_(to, losses.neg_().T)
+                else:
+                    owner = owner.expand(len(which), -1)
+                    total.scatter_add_(1, owner, losses.to(torch.float64).neg_())
+            sums[which] = total
 
         self._each_model(models, look)
         if each is not None:
@@ -360,9 +357,12 @@ class FusedEngine(Computing[Runnable]):
     def test(self, call: TestCall) -> TestResult:
         """Test results of models[label[i]], or of a mixture, on row i."""
         models, label, shards = call.models, call.label, call.shards
+        head = head_of(self.pool.task)
         if call.weight is not None:
             examples = AllPairs.of(shards, self.pool)
-            return examples.score(self._mixed(models, call.weight, examples), len(shards))
+            mixed = self._mixed(models, call.weight, examples)
+            settled = head.settle(mixed, self.pool.y[examples.index])
+            return summed(examples.owner, *settled, len(shards))
         if softmax.scores(self.network, self.pool, self.products):
             return softmax.score_softmax(self.network, self.pool, call)
         if softmax.gives(self.network, self.pool, self.products):
@@ -374,7 +374,10 @@ class FusedEngine(Computing[Runnable]):
         sums = loss.new_zeros(len(loss), self.pool.num_sums)
 
         def look(rows: Tensor, counts: list[int], stacked: StackedModels) -> None:
-            score_chunk(stacked, grouped, rows, counts, block, (loss, sums))
+            for example, to, given in looked(stacked, grouped, rows, counts, block):
+                own = targets(self.pool, grouped.index[example])
+                loss[to] = -head.losses(given, own).to(torch.float64)
+                sums[to] = head.sums(given, own).to(torch.float64)
 
         self._each_group(models, grouped, look)
         return summed(grouped.owner, loss[:-1], sums[:-1], len(shards))
@@ -390,18 +393,19 @@ class FusedEngine(Computing[Runnable]):
     def predict(self, call: PredictCall) -> Tensor:
         """Outputs of models[label[i]], or of a mixture, for the examples of row i, [C, n, Y]."""
         models, shards = call.models, call.shards
-        out = models.new_zeros(*shards.index.shape, self.pool.width)
+        out, head = models.new_zeros(*shards.index.shape, self.pool.width), head_of(self.pool.task)
         if call.weight is not None:
             examples = AllPairs.of(shards, self.pool)
             mixed = self._mixed(models, call.weight, examples)
-            outputs = head_of(self.pool.task).settled(mixed, self.pool.y[examples.index])
+            outputs = head.settled(mixed, self.pool.y[examples.index])
             out[examples.owner, examples.column] = outputs.to(out.dtype)
             return out
         grouped, block = Grouped.of(call.label, shards, len(models), self.pool), self._rows.block(1)
         outputs = models.new_zeros(len(grouped.index) + 1, self.pool.width)
 
         def look(rows: Tensor, counts: list[int], stacked: StackedModels) -> None:
-            predict_chunk(stacked, grouped, rows, counts, block, outputs)
+            for _, to, given in looked(stacked, grouped, rows, counts, block):
+                outputs[to] = head.outputs(given)
 
         self._each_group(models, grouped, look)
         out[grouped.owner, grouped.column] = outputs[:-1]
@@ -420,11 +424,13 @@ class FusedEngine(Computing[Runnable]):
 
     def _mixed(self, models: Tensor, weight: Tensor, examples: AllPairs) -> Tensor:
         """The mixtures of all models by the weights [C, K] of the rows, see `Head.nobody`."""
-        width = self.network.shapes[-1][0]
-        mixed = head_of(self.pool.task).nobody(len(examples.index), width, models)
+        head, width = head_of(self.pool.task), self.network.shapes[-1][0]
+        mixed = head.nobody(len(examples.index), width, models)
 
         def look(which: Tensor, _: list[int], stacked: StackedModels) -> None:
-            examples.mix(stacked, self._rows.block(len(which)), weight[:, which], mixed)
+            own, block = weight[:, which], self._rows.block(len(which))
+            for some, _, given in examples.blocks(stacked, len(which), block):
+                head.mix(given, own[examples.owner[some]], mixed, some)
 
         self._each_model(models, look)
         return mixed

@@ -79,7 +79,8 @@ class Softmax(Head):
     """
 
     def look(self, frame: Frame, x: Tensor) -> Tensor:
-        return frame.log_probabilities(x)
+        frame.change.copy_(frame.chain.forward(x).permute(2, 0, 1))
+        return torch.log_softmax(frame.change, 0, out=frame.logp)
 
     def losses(self, given: Tensor, label: Tensor, out: Tensor | None = None) -> Tensor:
         room = None if out is None else out.unsqueeze(0)

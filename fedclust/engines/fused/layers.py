@@ -113,11 +113,6 @@ class Frame:
     delta: Tensor
     minus_one: Tensor
 
-    def log_probabilities(self, x: Tensor) -> Tensor:
-        """log softmax of the logits of x [R, B, *shape], [Y, R, B] in shared memory."""
-        self.change.copy_(self.chain.forward(x).permute(2, 0, 1))
-        return torch.log_softmax(self.change, 0, out=self.logp)
-
 
 class Layers:
     """The layers of R models, for every batch size met.

@@ -48,39 +48,11 @@ class AllPairs:
         owner, column = _owners(shards)
         return cls(pool=pool, owner=owner, column=column, index=shards.index[owner, column])
 
-    def add_losses(self, models: StackedModels, block: int, out: Tensor) -> None:
-        """Add to out [R, C] float64 the losses of R models, summed over the examples of every
-        row; `block` examples are taken at once.
-        """
-        head = head_of(self.pool.task)
-        for part, label, given in self._blocks(models, len(out), block):
-            loss = head.losses(given, label).to(torch.float64).neg_()  # [R, b]
-            out.scatter_add_(1, self.owner[part].expand(len(out), -1), loss)
-
-    def keep_losses(self, models: StackedModels, block: int, out: Tensor, which: Tensor) -> None:
-        """Write the losses of the models `which` [R] into out [C, n, K]."""
-        head = head_of(self.pool.task)
-        for part, label, given in self._blocks(models, len(which), block):
-            loss = head.losses(given, label).neg_().T  # [b, R]
-            to = self.owner[part].unsqueeze(1), self.column[part].unsqueeze(1), which
-            out.index_put_(to, loss)
-
-    def mix(self, models: StackedModels, block: int, weight: Tensor, out: Tensor) -> None:
-        """Add R models to a mixture that `Head.nobody` began, by weights [C, R]."""
-        head = head_of(self.pool.task)
-        for part, _, given in self._blocks(models, weight.shape[1], block):
-            head.mix(given, weight[self.owner[part]], out, part)
-
-    def score(self, mixed: Tensor, rows: int) -> TestResult:
-        """Summed losses and what a test adds up of `rows` rows, from a mixture."""
-        loss, sums = head_of(self.pool.task).settle(mixed, self.pool.y[self.index])
-        return summed(self.owner, loss, sums, rows)
-
-    def _blocks(
+    def blocks(
         self, models: StackedModels, count: int, block: int
     ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Consecutive examples: which, their targets [R, b, 1 or T], and what models give for
-        them, in shared memory.
+        """Consecutive examples, `block` at a time: which, their targets [R, b, 1 or T], and what R
+        models, `count` of them, give for them, in shared memory.
         """
         head = head_of(self.pool.task)
         firsts = range(0, len(self.index), block)
@@ -169,52 +141,12 @@ class Grouped:
         return self.inputs[first : first + example.shape[1]].unsqueeze(0)
 
 
-def score_chunk(
-    models: StackedModels,
-    grouped: Grouped,
-    rows: Tensor,
-    counts: list[int],
-    room: int,
-    out: tuple[Tensor, Tensor],
-) -> None:
-    """Write losses, and what a test adds up, of the examples of some models.
-
-    Args:
-        models: those of `rows`, in this order.
-        rows: [R] int64 models.
-        counts: examples of each, descending.
-        room: examples of all models together taken at once.
-        out: loss [T + 1] and sums [T + 1, S] of every example, float64, written in place; last, of
-            padding.
-    """
-    head = head_of(grouped.pool.task)
-    for example, to, given in _looked(models, grouped, rows, counts, room):
-        label = targets(grouped.pool, grouped.index[example])
-        out[0][to] = -head.losses(given, label).to(torch.float64)
-        out[1][to] = head.sums(given, label).to(torch.float64)
-
-
-def predict_chunk(
-    models: StackedModels,
-    grouped: Grouped,
-    rows: Tensor,
-    counts: list[int],
-    room: int,
-    out: Tensor,
-) -> None:
-    """Write outputs for the examples of some models into out [T + 1, Y]; the others as of
-    `score_chunk`.
-    """
-    head = head_of(grouped.pool.task)
-    for _, to, given in _looked(models, grouped, rows, counts, room):
-        out[to] = head.outputs(given)
-
-
-def _looked(
+def looked(
     models: StackedModels, grouped: Grouped, rows: Tensor, counts: list[int], room: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """The examples of some models, some at a time: which [R, B], 0 in padding; where that which is
-    found of them goes [R, B], T in padding; and what models give, in shared memory.
+    """The examples of the models `rows` [R], which have `counts` of them, descending; of all models
+    together `room` at a time: which [R, B], 0 in padding; where that which is found of them goes
+    [R, B], T in padding; and what models give, in shared memory.
     """
     head = head_of(grouped.pool.task)
     start, count = grouped.start[rows].unsqueeze(1), grouped.count[rows].unsqueeze(1)

@@ -130,7 +130,7 @@ class Batches:
             share=share.unsqueeze(3),
             weighted=weight is not None or call.rates is not None,
             steps=plan.steps,
-            first=plan.first_epoch(shards.count, solver)[:, :batches],
+            first=plan.first_epoch()[:, :batches],
             rows=(known > 0).sum(0).tolist(),
             width=known.amax(0).tolist() if rows else [],
             ordered=plan.ordered,

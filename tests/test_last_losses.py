@@ -86,13 +86,13 @@ def test_losses_are_forgotten_with_their_models() -> None:
     clients = clients_of(federation())
     models = clients.init(clients.rnd.stream("init"), 2)
     clients.loss(models, clients.rnd.cohort)
-    assert clients.losses._table is not None
+    assert clients.losses._last is not None
     newer = models.clone()
     clients.loss(newer, clients.rnd.cohort)
     del models
-    assert clients.losses._table is not None
+    assert clients.losses._last is not None
     del newer
-    assert clients.losses._table is None
+    assert clients.losses._last is None
 
 
 def test_ifca_asks_once_a_round_where_all_take_part(asked: list[int]) -> None:

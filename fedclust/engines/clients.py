@@ -77,26 +77,24 @@ class LastLosses:
     """
 
     def __init__(self) -> None:
-        self._models: weakref.ref[Tensor] | None = None
-        self._asked: tuple[int, Split, Tensor] | None = None
-        self._table: Tensor | None = None
+        # models and the counter of their changes, data, clients, losses
+        self._last: tuple[weakref.ref[Tensor], int, Split, Tensor, Tensor] | None = None
 
     def of(self, models: Tensor, data: Split, ids: Tensor) -> Tensor | None:
         """The losses [C, K], if these were asked for last."""
-        if self._models is None or self._models() is not models or self._asked is None:
+        if self._last is None:
             return None
-        version, split, asked = self._asked
-        same = split is data and models._version == version and len(ids) == len(asked)
-        return self._table if same and torch.equal(ids, asked) else None
+        known, version, split, asked, table = self._last
+        same = known() is models and models._version == version and split is data
+        return table if same and len(ids) == len(asked) and torch.equal(ids, asked) else None
 
     def keep(self, models: Tensor, data: Split, ids: Tensor, table: Tensor) -> None:
         """Remember losses in place of the last ones."""
-        self._models = weakref.ref(models, self._forget)
-        self._asked, self._table = (models._version, data, ids), table
+        self._last = weakref.ref(models, self._forget), models._version, data, ids, table
 
     def _forget(self, dead: weakref.ref[Tensor]) -> None:
-        if dead is self._models:
-            self._models = self._asked = self._table = None
+        if self._last is not None and self._last[0] is dead:
+            self._last = None
 
 
 @dataclass

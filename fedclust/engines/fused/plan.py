@@ -12,11 +12,10 @@ from torch import Tensor
 
 from fedclust.core.calls import Shards, TrainCall
 from fedclust.core.pool import Pool
-from fedclust.engines.fused.gathered import Gathered
 from fedclust.engines.fused.native import perceptron, softmax
 from fedclust.engines.fused.network import Network, Pulls
 from fedclust.engines.fused.products import Products
-from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
+from fedclust.engines.fused.rules import Descent, Gathered, HeavyBall, TrainingRule
 from fedclust.engines.fused.span import pays
 from fedclust.engines.fused.weights import Weight
 

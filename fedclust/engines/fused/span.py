@@ -213,7 +213,10 @@ class Span:
         from_slot = None if no_gradient.slot is None else no_gradient.slot[steps]
         # the momentum first where it needs the start, which is overwritten; else the start needs
         # the momentum
-        before = None if from_slot is None or not from_slot[:, :2].any() else self._mix(from_slot)
+        before = None
+        if from_slot is not None and from_slot[:, :2].any():
+            before = value.clone()
+            self._combine(before, 0, from_slot)
         self._combine(value, 0, no_gradient.value[steps])
         if before is not None:
             assert slot is not None
@@ -221,12 +224,6 @@ class Span:
         elif from_slot is not None:
             assert slot is not None
             self._combine(slot, 2, from_slot)
-
-    def _mix(self, factors: Tensor) -> Tensor:
-        """[R, o, i] the combination of the origins with coefficients [R, 3]."""
-        mixed = self.layer.value.clone()
-        self._combine(mixed, 0, factors)
-        return mixed
 
     def _combine(self, to: Tensor, which: int, factors: Tensor) -> None:
         """Replace `to`, the origin `which`, by the combination of all with coefficients [R, 3]."""

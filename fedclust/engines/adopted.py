@@ -26,10 +26,10 @@ def adopted(model: nn.Module, pool: Pool) -> Runnable:
     examples = pool.inputs(two)
     if pool.vocabulary is not None:
         examples[1] = pool.vocabulary - 1  # which the Embedding must have
-    found = adopt(model, pool.shape, examples, pool.width).to(pool.x.device)
+    runnable = adopt(model, pool.shape, examples, pool.width).to(pool.x.device)
     if pool.vocabulary is None and not isinstance(model, (Model, Foreign)):
         _check_ids(model, pool)
-    return found
+    return runnable
 
 
 def _check_ids(model: nn.Module, pool: Pool) -> None:

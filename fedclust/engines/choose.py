@@ -114,10 +114,10 @@ def _faster(
     if hard:
         return loop
     vmap = VmapEngine(model, pool, max_rows=max_rows)
-    found = rates({"loop": loop, "vmap": vmap}, max_rows)
-    told = " and ".join(f"{name} {rate:.3g}" for name, rate in found.items())
-    engine = vmap if fastest(found) == "vmap" else loop
-    engine.remark = f"engine={engine.name}: {reason}; steps per second here: {told}"
+    speeds = rates({"loop": loop, "vmap": vmap}, max_rows)
+    text = " and ".join(f"{name} {rate:.3g}" for name, rate in speeds.items())
+    engine = vmap if fastest(speeds) == "vmap" else loop
+    engine.remark = f"engine={engine.name}: {reason}; steps per second here: {text}"
     return engine
 
 
@@ -129,8 +129,8 @@ def _prepared(pool: Pool) -> Pool:
     part = None if pool.view is None else pool.view.fixed(pool.x)
     if part is not None:
         pool = replace(pool, x=part.contiguous(), view=None)
-    found = gpu.kernel("gather", pool.x.device)
-    if found is not None:
-        return replace(pool, gather=found.rows_into)
+    kernel = gpu.kernel("gather", pool.x.device)
+    if kernel is not None:
+        return replace(pool, gather=kernel.rows_into)
     stored = pool.x.is_cpu and pool.x.is_contiguous()
     return replace(pool, gather=gather.rows_into) if stored and gather.compiled() else pool

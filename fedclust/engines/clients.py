@@ -293,8 +293,8 @@ class SeedClients:
 
     def trial(self, served: Served) -> TestResult:
         """What a test of what is served adds up, of every client."""
-        found = self.evaluate(served)
-        return TestResult(loss_sum=found.loss_sum, sums=found.sums)
+        tested = self.evaluate(served)
+        return TestResult(loss_sum=tested.loss_sum, sums=tested.sums)
 
     def evaluate(self, served: Served, *, must_be_finite: bool = True) -> Evaluation:
         """Test results of what is served, for every honest client that has a label and test data.
@@ -330,12 +330,14 @@ class SeedClients:
             outputs = self._answered(call, some)[:, : shards.index.shape[1]]
             position = torch.arange(shards.index.shape[1], device=some.device)
             inside = position < shards.count.unsqueeze(1)
-            said = task.in_unit(task.predict(outputs[inside].double()))
-            parts.append((some.repeat_interleave(shards.count), shards.index[inside], said))
-        client, row, said = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
+            predictions = task.in_unit(task.predict(outputs[inside].double()))
+            parts.append((some.repeat_interleave(shards.count), shards.index[inside], predictions))
+        client, row, predictions = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
         targets = task.in_unit(fed.pool.y[row.to(ids.device)]).cpu()
         row = fed.pool.row(row)  # as the table of the partition counts
-        return Predictions(client=client, row=row, targets=targets, predictions=said.double())
+        return Predictions(
+            client=client, row=row, targets=targets, predictions=predictions.double()
+        )
 
 
 def _rows(models: Tensor, label: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor]:

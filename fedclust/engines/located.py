@@ -32,8 +32,8 @@ class ErrorPlace:
 
 def place_of(error: Exception) -> ErrorPlace | None:
     """What is known of an exception's place."""
-    found = getattr(error, "place", None)
-    return found if isinstance(found, ErrorPlace) else None
+    place = getattr(error, "place", None)
+    return place if isinstance(place, ErrorPlace) else None
 
 
 def put(error: Exception, place: ErrorPlace | None) -> None:
@@ -47,12 +47,12 @@ def at_rows(rows: Sequence[int] | Tensor) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        here = tuple(int(row) for row in rows)
+        own = tuple(int(row) for row in rows)
         known = place_of(error)
         if known is None:
-            put(error, ErrorPlace(here, meter.step + 1 if meter.steps else 0))
+            put(error, ErrorPlace(own, meter.step + 1 if meter.steps else 0))
         else:
-            put(error, ErrorPlace(tuple(here[row] for row in known.rows), known.step))
+            put(error, ErrorPlace(tuple(own[row] for row in known.rows), known.step))
         raise
 
 

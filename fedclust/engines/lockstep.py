@@ -77,13 +77,13 @@ class Lockstep(InFront):
                 asked: dict[Key, list[_SeedCall]] = {}
                 for key, task in list(tasks.items()):
                     began = time.perf_counter()
-                    said = task.switch()  # runs until it asks for something or ends
+                    handed = task.switch()  # runs until it asks for something or ends
                     seconds[key] += time.perf_counter() - began
                     if task.dead:
-                        turns[key] = WorkOutcome(said, seconds[key])
+                        turns[key] = WorkOutcome(handed, seconds[key])
                         del tasks[key]
                     else:
-                        asked[key] = said
+                        asked[key] = handed
                 try:
                     _answer([one for calls in asked.values() for one in calls], self._compute)
                 except Exception as error:

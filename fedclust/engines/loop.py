@@ -230,9 +230,9 @@ class LoopEngine(Computing[Runnable]):
         shards = call.shards
         out = call.models.new_zeros(*shards.index.shape, self.pool.width)
         for row in range(len(shards)):
-            said = [outputs for outputs, _, _ in self._looked(call, row)]
-            if said:
-                out[row, : int(shards.count[row])] = torch.cat(said)
+            outputs_of = [outputs for outputs, _, _ in self._looked(call, row)]
+            if outputs_of:
+                out[row, : int(shards.count[row])] = torch.cat(outputs_of)
             meter.add(1)
         return out
 

@@ -40,9 +40,9 @@ def rates(engines: Mapping[str, Computing[Runnable]], max_rows: int | None) -> R
     return here().agree(lambda: _kept(engines, max_rows))
 
 
-def fastest(found: Rates) -> str:
+def fastest(speeds: Rates) -> str:
     """The engine to take."""
-    return "vmap" if found["vmap"] > _AHEAD * found["loop"] else "loop"
+    return "vmap" if speeds["vmap"] > _AHEAD * speeds["loop"] else "loop"
 
 
 def _kept(engines: Mapping[str, Computing[Runnable]], max_rows: int | None) -> Rates:
@@ -54,15 +54,15 @@ def _kept(engines: Mapping[str, Computing[Runnable]], max_rows: int | None) -> R
     means = repr((card, threads, torch.__version__, __version__))
     file = folder() / f"rates-{hashlib.sha256((look + means).encode()).hexdigest()[:16]}.json"
     with suppress(OSError):
-        if found := opened_json(file.read_bytes(), *engines):
-            return found
+        if speeds := opened_json(file.read_bytes(), *engines):
+            return speeds
     with warnings.catch_warnings():  # of operations that vmap does row by row
         warnings.simplefilter("ignore")
-        found = _measured(engines)
+        speeds = _measured(engines)
     with suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        atomic_write(file, sealed_json(found))
-    return found
+        atomic_write(file, sealed_json(speeds))
+    return speeds
 
 
 def _measured(engines: Mapping[str, Computing[Runnable]]) -> dict[str, float]:

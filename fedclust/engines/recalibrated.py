@@ -44,8 +44,8 @@ def recalibrated(engine: Engine, models: Tensor, label: Tensor, shards: Shards) 
         total = torch.zeros_like(blank[:, begin:])
         for part in range(int(parts.max())):
             batch = _part_of(data, parts, part)
-            found = _moved(engine, blank, batch)[:, begin:]
-            total += found * (batch.count / data.count).unsqueeze(1)
+            moved = _moved(engine, blank, batch)[:, begin:]
+            total += moved * (batch.count / data.count).unsqueeze(1)
         pace = _pace(engine, blank[:1], _part_of(data, parts, 0).take(every[:1]))
         new = moving & (pace > _LEAST)
         out[some, begin:] = torch.where(new, total / pace.clamp(min=_LEAST), out[some, begin:])

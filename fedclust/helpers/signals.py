@@ -81,8 +81,8 @@ def by_a_signal(end: BaseException) -> bool:
 
 def _give_up(signum: int, patience: float) -> None:
     """End the process, whatever it does; what is on the disk stays as a kill would leave it."""
-    said = f"{interrupted(signum)}: the round did not end in {patience:g} s, the one saved is kept"
-    os.write(2, f"fedclust: {said}\n".encode())
+    line = f"{interrupted(signum)}: the round did not end in {patience:g} s, the one saved is kept"
+    os.write(2, f"fedclust: {line}\n".encode())
     os._exit(128 + signum)
 
 
@@ -107,8 +107,8 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        told = threading.current_thread() is threading.main_thread()
-        for signum in (signal.SIGINT, signal.SIGTERM) if told else ():
+        in_main = threading.current_thread() is threading.main_thread()
+        for signum in (signal.SIGINT, signal.SIGTERM) if in_main else ():
             self._before[signum] = signal.signal(signum, self._note)
         return self
 

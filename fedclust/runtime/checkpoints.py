@@ -125,7 +125,7 @@ class Checkpoints:
         if content is not None and content["files"].pop(name, None) is not None:
             atomic_write(newest, sealed_json(content))
 
-    def load(self, found: Checkpoint, device: torch.device) -> dict[int, dict[str, Any]]:
+    def load(self, checkpoint: Checkpoint, device: torch.device) -> dict[int, dict[str, Any]]:
         """What a checkpoint holds, per seed, as it was given to `save`; of models of clients what
         `ClientModels.restored` takes.
 
@@ -133,15 +133,15 @@ class Checkpoints:
             RunFolderError: naming a file that cannot be read.
         """
         seeds: dict[int, dict[str, Any]] = {}
-        for seed in found.seeds:
-            file = self._state(found, seed)
+        for seed in checkpoint.seeds:
+            file = self._state(checkpoint, seed)
             try:
                 content = torch.load(file, map_location=device, weights_only=True)
             except Exception as error:  # torch raises many kinds; memory may be short, for one
                 reason = " ".join(str(error).split())[:200]
                 raise RunFolderError(f"{file} cannot be read ({reason}); {WAY_OUT}") from None
             owner = (content.pop("seed"), content.pop("round"), content.pop("config"))
-            assert owner == (seed, found.round, self.config)
+            assert owner == (seed, checkpoint.round, self.config)
             seeds[seed] = content
         return seeds
 
@@ -160,17 +160,18 @@ class Checkpoints:
         lost = True
         tried: set[int] = set()
         for record in self._records():
-            found = self._opened(record)
-            if found is not None and found.round in tried:
+            checkpoint = self._opened(record)
+            if checkpoint is not None and checkpoint.round in tried:
                 continue
-            tried |= set() if found is None else {found.round}
-            bad = _Damage(f"{record} is damaged") if found is None else self._damage(found)
-            if found is not None and bad is None:
+            tried |= set() if checkpoint is None else {checkpoint.round}
+            bad = (
+                _Damage(f"{record} is damaged") if checkpoint is None else self._damage(checkpoint)
+            )
+            if checkpoint is not None and bad is None:
                 if damage:
-                    remarks.append(
-                        f"{damage[0]}; continued from the older checkpoint of round {found.round}"
-                    )
-                return found
+                    older = f"the older checkpoint of round {checkpoint.round}"
+                    remarks.append(f"{damage[0]}; continued from {older}")
+                return checkpoint
             assert bad is not None
             damage.append(bad.said)
             lost = lost and bad.lost
@@ -187,18 +188,18 @@ class Checkpoints:
     def changed_states(self) -> Iterator[Path]:
         """Files of the newest checkpoint that are there and are not what was saved."""
         record = next(self._records(), None)
-        found = None if record is None else self._opened(record)
-        if found is None:
+        checkpoint = None if record is None else self._opened(record)
+        if checkpoint is None:
             return
-        for seed, digest in found.seeds.items():
-            file = self._state(found, seed)
+        for seed, digest in checkpoint.seeds.items():
+            file = self._state(checkpoint, seed)
             there = sealed_file(file)
             if there is not None and there.digest != digest:
                 yield file
 
-    def _state(self, found: Checkpoint, seed: int) -> Path:
+    def _state(self, checkpoint: Checkpoint, seed: int) -> Path:
         """The file of a seed."""
-        return self._root / f"round={found.round}" / f"seed={seed}.pt"
+        return self._root / f"round={checkpoint.round}" / f"seed={seed}.pt"
 
     def _records(self) -> Iterator[Path]:
         """Files that describe a checkpoint, newest first."""
@@ -225,16 +226,16 @@ class Checkpoints:
             files={name: Sealed(*seal) for name, seal in content["files"].items()},
         )
 
-    def _damage(self, found: Checkpoint) -> _Damage | None:
+    def _damage(self, checkpoint: Checkpoint) -> _Damage | None:
         """The first file that is not what it was at a checkpoint; None if all are."""
-        for seed, digest in found.seeds.items():
-            file = self._state(found, seed)
+        for seed, digest in checkpoint.seeds.items():
+            file = self._state(checkpoint, seed)
             there = sealed_file(file)
             if there is None:
                 return _gone(file)
             if there.digest != digest:
                 return _Damage(f"{file} is damaged")
-        for name, seal in found.position.get("files", {}).items():
+        for name, seal in checkpoint.position.get("files", {}).items():
             file = self.job / name
             if not file.is_file():
                 return _gone(file)

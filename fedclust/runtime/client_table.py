@@ -79,16 +79,16 @@ def with_scores(
     return rows
 
 
-def write_predictions(file: Path, seed: int, said: Predictions) -> None:
+def write_predictions(file: Path, seed: int, predictions: Predictions) -> None:
     """One row per test example of a client: seed, client, row, target and output, a column for each
     where there are several.
     """
     columns = {
-        "seed": torch.full_like(said.client, seed),
-        "client": said.client.int(),
-        "row": said.row.int(),
+        "seed": torch.full_like(predictions.client, seed),
+        "client": predictions.client.int(),
+        "row": predictions.row.int(),
     }
-    for name, values in (("target", said.targets), ("output", said.predictions)):
+    for name, values in (("target", predictions.targets), ("output", predictions.predictions)):
         wide = values.unsqueeze(1) if values.dim() == 1 else values
         for number, one in enumerate(wide.T.contiguous()):
             columns[name if wide.shape[1] == 1 else f"{name}_{number}"] = one

@@ -291,14 +291,14 @@ class RunFolder:
                 or has checkpoints of which none is whole.
         """
         self.check()
-        told = self._take_lock()
+        remarks = self._take_lock()
         try:
             self.check()  # whoever had the lock before may have written all of it
             if self.is_done():
                 self.release()
                 return False
             self._found = self._checkpoints.newest(self.remarks)
-            self.remarks += told
+            self.remarks += remarks
         except RunFolderError:
             self.release()
             raise
@@ -324,13 +324,13 @@ class RunFolder:
         Raises:
             RunFolderError: if it cannot be written, or another process has the lock.
         """
-        file, told = self.path / ".lock", list[str]()
+        file, remarks = self.path / ".lock", list[str]()
         try:
             while self._lock is None:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._lock = file.open("ab")
                 if not lock(self._lock):
-                    told += without_locks(self._lock)
+                    remarks += without_locks(self._lock)
                 there = file.stat() if file.is_file() else None
                 if there is None or not os.path.samestat(there, os.fstat(self._lock.fileno())):
                     self.release()  # whoever had it has deleted the folder
@@ -344,7 +344,7 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path} cannot be written ({error.strerror}); change name=…"
             ) from None
-        return told
+        return remarks
 
     def _look_at_status(self) -> None:
         """Remark on a status that does not fit the checkpoints."""
@@ -442,11 +442,12 @@ class RunFolder:
         Raises:
             RunFolderError: if all are damaged.
         """
-        told = self.remarks if self._lock is None else []  # `acquire` has told
-        found = self._checkpoints.newest(told) if self._found is None else self._found
-        if found is None:
+        remarks = self.remarks if self._lock is None else []  # `acquire` has told
+        checkpoint = self._checkpoints.newest(remarks) if self._found is None else self._found
+        if checkpoint is None:
             return None
-        return found.round, self._checkpoints.load(found, device), dict(found.position)
+        seeds = self._checkpoints.load(checkpoint, device)
+        return checkpoint.round, seeds, dict(checkpoint.position)
 
     def finish(self, status: Mapping[str, Any]) -> None:
         """Seal the results, then say that the job is done."""

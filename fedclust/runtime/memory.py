@@ -63,8 +63,8 @@ def available(device: torch.device) -> int | None:
 
         free, _ = torch.cuda.mem_get_info(device)
         return int(free)
-    found = [free for free in (_free_in_system(), memory_left(), _free_address_space()) if free]
-    return min(found, default=None)
+    limits = [free for free in (_free_in_system(), memory_left(), _free_address_space()) if free]
+    return min(limits, default=None)
 
 
 def _free_in_system() -> int | None:

@@ -122,7 +122,7 @@ class Recorder:
             self._save(seed, name, array.detach().cpu().numpy())
 
     def evaluate(
-        self, rnd: Round, evaluation: Evaluation, said: Predictions | None = None
+        self, rnd: Round, evaluation: Evaluation, predictions: Predictions | None = None
     ) -> dict[str, float]:
         """The metrics of one evaluation, by name, which are recorded with one row per client; with
         predictions their scores too.
@@ -133,16 +133,18 @@ class Recorder:
         values |= shares | apart(evaluation, rnd) | self._churn(rnd.seed, evaluation.served.label)
         if rnd.is_change is not None:
             values |= self._after_change(rnd.seed).evaluated(rnd, evaluation)
-        found = Judged()
-        if said is not None:
-            found = judged(said, self._scores, rnd.fed.num_clients)
-            values = found.values | values  # what the task records, it says best
+        scored = Judged()
+        if predictions is not None:
+            scored = judged(predictions, self._scores, rnd.fed.num_clients)
+            values = scored.values | values  # what the task records, it says best
             for name in pictures_of(self._scores):
-                picture = PICTURES[name](said.targets.numpy(), said.predictions.numpy())
+                picture = PICTURES[name](
+                    predictions.targets.numpy(), predictions.predictions.numpy()
+                )
                 self._save(rnd.seed, f"score_{name}", picture)
         self._put(rnd.seed, rnd.t, values)
         names = [one.about.name for one in self._scores if meanings(one)]
-        rows = with_scores(client_rows(rnd, evaluation), names, found.clients)
+        rows = with_scores(client_rows(rnd, evaluation), names, scored.clients)
         self._clients[rnd.t, rnd.seed] = rows
         return values
 
@@ -152,17 +154,23 @@ class Recorder:
         np.save(buffer, array, allow_pickle=False)
         atomic_write(self._folder / "arrays" / f"seed={seed}" / f"{name}.npy", buffer.getvalue())
 
-    def keep(self, rnd: Round, said: Predictions) -> None:
+    def keep(self, rnd: Round, predictions: Predictions) -> None:
         """Writes what is said of every test example."""
-        write_predictions(self._folder / "predictions" / f"seed={rnd.seed}.parquet", rnd.seed, said)
+        write_predictions(
+            self._folder / "predictions" / f"seed={rnd.seed}.parquet", rnd.seed, predictions
+        )
 
-    def validate(self, rnd: Round, validation: Evaluation, said: Predictions | None = None) -> None:
+    def validate(
+        self, rnd: Round, validation: Evaluation, predictions: Predictions | None = None
+    ) -> None:
         """Records what is served on the validation examples, and the scores of predictions."""
         values = validation_accuracy(validation, rnd.fed.pool.task)
-        if said is not None:
-            found = judged(said, self._scores, rnd.fed.num_clients).values
+        if predictions is not None:
+            scored = judged(predictions, self._scores, rnd.fed.num_clients).values
             names = [one.about.name for one in self._scores]
-            values = {f"validation_{name}": found[name] for name in names if name in found} | values
+            values = {
+                f"validation_{name}": scored[name] for name in names if name in scored
+            } | values
         self._put(rnd.seed, rnd.t, values)
 
     def change(self, rnd: Round, untrained: Evaluation) -> None:

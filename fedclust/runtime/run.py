@@ -101,8 +101,8 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
         )
         job.tracker.begin(About(folder=folder.path, config=folder.config, first=first))
         progress.start(folder.path, first, job.rounds)
-        if told := next(iter(job.federations.values())).names.told():
-            progress.tell(" · ".join(told))
+        if names := next(iter(job.federations.values())).names.told():
+            progress.tell(" · ".join(names))
         for line in folder.remarks:
             progress.warn(line)
         if first and folder.changes.means:
@@ -200,10 +200,10 @@ def write_partitions(job: Job, folder: RunFolder) -> None:
 
     def about(seed: int, fed: Federation) -> dict[str, Any]:
         arrived = job.scenario.arrived(fed, seed, job.rounds)
-        found = summary(fed, arrived)
+        summed = summary(fed, arrived)
         if job.scores:
-            found["trivial"] |= judged(predicted(fed, arrived), job.scores, fed.num_clients).values
-        return found
+            summed["trivial"] |= judged(predicted(fed, arrived), job.scores, fed.num_clients).values
+        return summed
 
     def describe(file: Path) -> None:
         seeds = {str(seed): about(seed, fed) for seed, fed in job.federations.items()}
@@ -261,10 +261,10 @@ def remarks_of_setting(job: Job) -> list[str]:
 def remarks_of_method(job: Job) -> list[str]:
     """What a reader of the results must know of the method in so many rounds."""
     num_clients = max(fed.num_clients for fed in job.federations.values())
-    said = [job.algorithm.remark(job.rounds), job.algorithm.beside(job.scenario, num_clients)]
+    remarks = [job.algorithm.remark(job.rounds), job.algorithm.beside(job.scenario, num_clients)]
     if job.attack is not None and not traits_of(job.algorithm).sends:
-        said.append("nothing is sent, so the attack only takes clients out of the test")
-    return list(filter(None, said))
+        remarks.append("nothing is sent, so the attack only takes clients out of the test")
+    return list(filter(None, remarks))
 
 
 def check_memory(job: Job, config: Mapping[str, Any], num_clients: int) -> None:
@@ -507,6 +507,11 @@ class _Seeds:
     def standing(self, state: str, t: int) -> dict[str, Any]:
         """Where the job stands after round t."""
         seeds = {str(s): self._failed.get(s, "ok") for s in sorted([*self._alive, *self._failed])}
-        told = {"state": state, "rounds_done": t + 1, "rounds": self._job.rounds, "seeds": seeds}
+        standing = {
+            "state": state,
+            "rounds_done": t + 1,
+            "rounds": self._job.rounds,
+            "seeds": seeds,
+        }
         remarks = [*remarks_of_setting(self._job), *remarks_of_method(self._job)]
-        return {**told, "remarks": remarks} if remarks else told
+        return {**standing, "remarks": remarks} if remarks else standing

@@ -140,12 +140,12 @@ class Trained:
         """What `write_inputs` wrote."""
         file = self.folder / inputs_of(self.seed)
         try:
-            found: dict[str, Any] = json.loads(regular(file).read_text(encoding="utf-8"))
-            _ = found["network"], found["outputs"], found["shape"]
+            about: dict[str, Any] = json.loads(regular(file).read_text(encoding="utf-8"))
+            _ = about["network"], about["outputs"], about["shape"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             why = "is not there" if isinstance(error, FileNotFoundError) else "cannot be read"
             raise RunFolderError(f"{file} {why}: {_AGAIN}") from error
-        return found
+        return about
 
     def _number(self, about: Mapping[str, Any], client: int | str) -> int:
         """The number of a client by its name."""
@@ -163,7 +163,7 @@ class Trained:
         file = last / f"seed={self.seed}.pt"
         try:
             content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-            failed, found = content["failed"], content.get("served")
+            failed, served = content["failed"], content.get("served")
         except FileNotFoundError as error:
             raise RunFolderError(
                 f"{file} is not there: the job is not finished, or its checkpoints were deleted"
@@ -172,9 +172,9 @@ class Trained:
             raise RunFolderError(f"{file} cannot be read: {_AGAIN}") from error
         if failed is not None:
             raise RunFolderError(f"seed {self.seed} has no models: {failed}")
-        if found is None:
+        if served is None:
             raise RunFolderError(f"{file} was written by a version that kept no models: {_AGAIN}")
-        return dict(found)
+        return dict(served)
 
     def _rows(self, client: int) -> tuple[Tensor, Tensor]:
         """Models [k, P] of a client, and the share of each, [k]."""
@@ -226,9 +226,9 @@ class Trained:
         features = objects.of(Features, node, "features")
         if isinstance(features.model, Mapping):
             own = partial(objects.make, features.model, "model", vocabulary=pool.vocabulary)
-        found, one = features.computed(pool, own), torch.ones(1)
+        computed, one = features.computed(pool, own), torch.ones(1)
         labels = pool.y
-        return Pool(x=found, y=labels, scale=one, shift=one * 0, num_classes=pool.num_classes)
+        return Pool(x=computed, y=labels, scale=one, shift=one * 0, num_classes=pool.num_classes)
 
     def _table(self, about: Mapping[str, Any], path: Path) -> Any:
         """The table of a CSV file."""

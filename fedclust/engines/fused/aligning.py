@@ -120,7 +120,7 @@ def align(
     shards = call.shards
     longest, count = shards.index.shape[1], len(models.key)
     inner = torch.zeros(len(shards), count, dtype=torch.float64, device=shards.count.device)
-    found = Alignment(inner, torch.zeros_like(inner), inner.to(torch.float32))
+    alignment = Alignment(inner, torch.zeros_like(inner), inner.to(torch.float32))
     share, later, head = shards.share, [], head_of(pool.task)
     rows, together = torch.arange(len(shards), device=inner.device), max(1, block // longest)
     for first in range(0, len(shards), together):
@@ -134,16 +134,16 @@ def align(
         given = head.look(frame, x)
         each = head.losses(given, label).to(torch.float64)  # [R, B]
         loss = each.mul_(weight.squeeze(2)).view(count, len(index), longest).sum(2).neg_()
-        found.loss[some] = loss.T.to(torch.float32)
-        undecided = call.take(some).undecided(found.loss[some])
+        alignment.loss[some] = loss.T.to(torch.float32)
+        undecided = call.take(some).undecided(alignment.loss[some])
         if call.margin is not None and int(undecided.sum()) <= _FEW * len(some):
             later.append(some[undecided])
             continue
         rule.begin(count, len(index), index.device)
         head.back(frame, given, label, weight)
-        found.inner[some], found.square[some] = rule.inner.T, rule.square.T
+        alignment.inner[some], alignment.square[some] = rule.inner.T, rule.square.T
     rest = torch.cat(later) if later else shards.key[:0]
     if len(rest):
         own = align(models, rule, pool, replace(call.take(rest), margin=None), block)
-        found.inner[rest], found.square[rest] = own.inner, own.square
-    return found
+        alignment.inner[rest], alignment.square[rest] = own.inner, own.square
+    return alignment

@@ -140,20 +140,20 @@ class FusedEngine(Computing[Runnable]):
             What a result has of every row besides the models, by name.
         """
         models, shards = call.models, call.shards
-        found = {
+        results = {
             "loss": models.new_zeros(len(shards)),
             "first_loss": models.new_zeros(len(shards)),
             "steps": torch.zeros_like(shards.count),
         }
         if call.each_step:
-            found["step_loss"] = models.new_full((len(shards), call.most_steps), torch.nan)
+            results["step_loss"] = models.new_full((len(shards), call.most_steps), torch.nan)
         # how much there is to do is planned by the host, so that it waits for the device once
         known = in_host_memory(shards)
         steps = known.num_steps(call.solver)
         self._sizes = []
         for plan in plans(call, known, steps, self.network, self.pool, self.products):
-            self._train_some(plan, known, steps, found, keep)
-        return found
+            self._train_some(plan, known, steps, results, keep)
+        return results
 
     @property
     def padding(self) -> float:
@@ -174,7 +174,7 @@ class FusedEngine(Computing[Runnable]):
         plan: Plan,
         known: Shards,
         steps: Tensor,
-        found: dict[str, Tensor],
+        results: dict[str, Tensor],
         keep: Callable[[Chunk, Tensor], None],
     ) -> None:
         """Local training of the rows of a plan, which is noted in `found`; see `_train` and
@@ -201,11 +201,11 @@ class FusedEngine(Computing[Runnable]):
             )
             losses = train(chunk, task)
             keep(chunk, some)
-            found["loss"][rows], found["first_loss"][rows] = losses[:, :2].unbind(1)
+            results["loss"][rows], results["first_loss"][rows] = losses[:, :2].unbind(1)
             if call.each_step:
                 each = losses[:, 2:].where(order.size > 0, torch.nan)
-                found["step_loss"][rows, : each.shape[1]] = each
-            found["steps"][rows] = order.steps
+                results["step_loss"][rows, : each.shape[1]] = each
+            results["steps"][rows] = order.steps
             self._sizes.append(order.known_size)
 
         copies = 1 + solver.law.slots + bool(plan.rule.pull) + (not plan.rule.linear)

@@ -88,8 +88,8 @@ def version(device: torch.device) -> str | None:
 def _tried(name: str, device: torch.device) -> ModuleType | None:
     """The file, once its kernel gave what PyTorch gives; None, with a warning, where it did not."""
     try:
-        found = import_module(f"{__package__}.cuda.{name}")
-        agrees = found.agrees(device)
+        module = import_module(f"{__package__}.cuda.{name}")
+        agrees = module.agrees(device)
     except Exception as e:  # of whatever kind: a compiler, an assembler and a driver may fail here
         lines = str(e).strip().splitlines() or [type(e).__name__]
         _LOG.warning(
@@ -101,4 +101,4 @@ def _tried(name: str, device: torch.device) -> ModuleType | None:
             "the kernel %s gave other numbers than PyTorch's operations and is not used", name
         )
         return None
-    return found
+    return module

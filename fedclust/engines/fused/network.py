@@ -143,7 +143,7 @@ class Network:
 
     def _by_name(self, values: Tensor | None, mistake: str, does: str) -> dict[str, float]:
         """The one value of every parameter of those [P] in a call; empty for None."""
-        known, found = None if values is None else values.cpu(), dict[str, float]()
+        known, single = None if values is None else values.cpu(), dict[str, float]()
         for name, field in self.fields.items() if known is not None else ():
             assert known is not None
             part = known[field.offset : field.offset + field.size]
@@ -152,8 +152,8 @@ class Network:
                     f"TrainCall.{mistake} the parameter {name}, engine=fused {does} whole "
                     "parameters only; use engine=vmap or loop"
                 )
-            found[name] = float(part[0])
-        return found
+            single[name] = float(part[0])
+        return single
 
     @property
     def normalises(self) -> bool:

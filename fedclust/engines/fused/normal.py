@@ -161,12 +161,14 @@ class GroupStep(_ExampleStep):
         batch, channels, *sides = x.shape[1:]
         self.sizes = batch, channels, math.prod(sides)
         self.x = [_last(own) for own in x]
-        found = [
+        results = [
             _GROUPS(own, *self._affine(row), *self.sizes, self.layer.num_groups, self.eps)
             for row, own in enumerate(self.x)
         ]
-        self.means = [rest for _, *rest in found]
-        return found[0][0].unsqueeze(0) if len(x) == 1 else torch.stack([one[0] for one in found])
+        self.means = [rest for _, *rest in results]
+        return (
+            results[0][0].unsqueeze(0) if len(x) == 1 else torch.stack([one[0] for one in results])
+        )
 
     def _affine(self, row: int) -> list[Tensor | None]:
         """Scale and shift of a row."""
@@ -176,7 +178,7 @@ class GroupStep(_ExampleStep):
     def backward(self, delta: Tensor) -> Tensor:
         assert self.rule is not None
         affine = "weight" in self.weights
-        found = [
+        results = [
             torch.ops.aten.native_group_norm_backward(
                 _last(own),
                 self.x[row],
@@ -190,9 +192,9 @@ class GroupStep(_ExampleStep):
         ]
         for at, name in enumerate(("weight", "bias"), start=1):
             if affine and not self.weights[name].frozen:
-                change = torch.stack([one[at] for one in found]).unsqueeze(1)
+                change = torch.stack([one[at] for one in results]).unsqueeze(1)
                 self.rule.whole(self.weights[name], change)
-        return torch.stack([one[0] for one in found])
+        return torch.stack([one[0] for one in results])
 
 
 class LayerStep(_ExampleStep):

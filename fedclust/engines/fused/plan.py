@@ -132,9 +132,9 @@ def _by_rule(call: TrainCall, *, penalised: bool) -> list[tuple[TrainCall, Tenso
         own = replace(rates, lr=rates.lr.clamp(min=_LEAST_RATE))
         solver = replace(call.solver, weight_decay=0.0)
         return [(replace(call, lr=1.0, solver=solver, rates=own), rows)]
-    found, which = torch.unique(numbers, dim=0, return_inverse=True)
+    rules, which = torch.unique(numbers, dim=0, return_inverse=True)
     parts = []
-    for number, (lr, proximal, decay) in enumerate(found.tolist()):
+    for number, (lr, proximal, decay) in enumerate(rules.tolist()):
         solver = replace(call.solver, proximal=proximal, weight_decay=decay)
         parts.append((replace(call, lr=lr, solver=solver, rates=None), which == number))
     return parts

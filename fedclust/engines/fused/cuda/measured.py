@@ -36,8 +36,8 @@ def wanted(device: torch.device) -> Collection[str]:
     """
     asked = os.environ.get(VARIABLE, "auto")
     if asked == "auto":
-        found = _verdicts(_card(device)) if device.type == "cuda" else {}
-        return [path for path in PATHS if found.get(path) == FASTER]
+        verdicts = _verdicts(_card(device)) if device.type == "cuda" else {}
+        return [path for path in PATHS if verdicts.get(path) == FASTER]
     named = {"all": PATHS, "none": ()}.get(asked, asked.split(","))
     allowed = f"auto, all, none, or some of {','.join(PATHS)}"
     require(not set(named) - set(PATHS), VARIABLE, asked, allowed)
@@ -58,23 +58,23 @@ def keep(device: torch.device, verdicts: Mapping[str, str]) -> None:
 @cache
 def _verdicts(card: str) -> Mapping[str, str]:
     """What was measured on a card, by path."""
-    found: Mapping[str, str] = _known().get(card, {})
-    return found
+    verdicts: Mapping[str, str] = _known().get(card, {})
+    return verdicts
 
 
 def _known() -> dict[str, dict[str, str]]:
     """The verdicts by card; none of a damaged file."""
     file = folder() / "gpu.json"
     try:
-        found = opened_json(file.read_bytes())
+        verdicts = opened_json(file.read_bytes())
     except FileNotFoundError:
         return {}
     except OSError as error:
         _LOG.warning("%s cannot be read: %s", file, error)
         return {}
-    if found is None:
+    if verdicts is None:
         _LOG.warning("%s is damaged; make check-gpu writes it anew", file)
-    return found or {}
+    return verdicts or {}
 
 
 def _card(device: torch.device) -> str:

@@ -55,8 +55,8 @@ def library(name: str) -> ctypes.CDLL | None:
         + repr((compiler, _FLAGS, _ATTEMPTS)).encode()
     )
     kept = folder() / f"{name}-{hashlib.sha256(text).hexdigest()[:16]}.so"
-    found = _loaded(kept) if _is_whole(kept) else None
-    return found or _built(compiler, source, kept)
+    kept_library = _loaded(kept) if _is_whole(kept) else None
+    return kept_library or _built(compiler, source, kept)
 
 
 @cache
@@ -69,14 +69,14 @@ def structure(source: str, name: str) -> type[ctypes.Structure]:
     """
     text = Path(__file__).with_name(source).read_text(encoding="utf-8")
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
-    found = re.search(rf"typedef struct {{([^{{}}]*)}} {name};", text)
-    if found is None:
+    declared = re.search(rf"typedef struct {{([^{{}}]*)}} {name};", text)
+    if declared is None:
         for header in re.findall(r'#include "(.*)"', text):
             with suppress(KeyError):
                 return structure(header, name)
         raise KeyError(name)
     fields: list[tuple[str, Any]] = []
-    for declaration in filter(None, map(str.strip, found[1].split(";"))):
+    for declaration in filter(None, map(str.strip, declared[1].split(";"))):
         kind, _, names = declaration.removeprefix("const ").partition(" ")
         for field in names.split(", "):
             pointer = field.startswith("*")
@@ -106,15 +106,15 @@ def _compiler() -> list[str] | None:
         named = shlex.split(os.environ.get("CC", ""))
     except ValueError:  # an open quotation
         return None
-    found = shutil.which(named[0]) if named else shutil.which("cc") or shutil.which("gcc")
-    return None if found is None or found in _hanging else [found, *named[1:]]
+    path = shutil.which(named[0]) if named else shutil.which("cc") or shutil.which("gcc")
+    return None if path is None or path in _hanging else [path, *named[1:]]
 
 
 def processor() -> str:
     """What tells this machine's kind of processor from others that share a home folder."""
     lines = _CPU.read_text(encoding="utf-8").splitlines() if _CPU.is_file() else []
-    told = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
-    return "\n".join(dict.fromkeys(told)) or f"{platform.machine()} {platform.processor()}"
+    known = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
+    return "\n".join(dict.fromkeys(known)) or f"{platform.machine()} {platform.processor()}"
 
 
 def folder() -> Path:
@@ -191,9 +191,9 @@ def _built(compiler: list[str], source: Path, kept: Path) -> ctypes.CDLL | None:
                 )
                 _hanging.add(compiler[0])
                 return None
-            if whole and (found := _loaded(made)) is not None:
+            if whole and (loaded := _loaded(made)) is not None:
                 _keep(made, kept)
-                return found
+                return loaded
     _LOG.warning(
         "%s cannot compile %s; going on with PyTorch's operations", compiler[0], source.name
     )
@@ -206,11 +206,11 @@ def _runs(command: list[str]) -> bool:
     Raises:
         subprocess.TimeoutExpired: if it takes too long; it and what it has started are ended.
     """
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         try:
             # a session of its own, since a script that stands for a compiler starts others
             process = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+                command, stdout=subprocess.DEVNULL, stderr=output, start_new_session=True
             )
         except OSError:
             return False
@@ -221,6 +221,6 @@ def _runs(command: list[str]) -> bool:
             process.wait()
             raise
         if status:
-            said.seek(0)
-            _LOG.debug("%s: %s", shlex.join(command), said.read().decode(errors="replace"))
+            output.seek(0)
+            _LOG.debug("%s: %s", shlex.join(command), output.read().decode(errors="replace"))
     return status == 0

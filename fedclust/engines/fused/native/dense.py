@@ -70,15 +70,15 @@ def dense_layers(network: Network) -> Sequence[tuple[int, bool]]:
     """Number of every dense layer, and whether a ReLU follows it; none unless the network consists
     of them, the last without a ReLU.
     """
-    found: list[tuple[int, bool]] = []
+    layers: list[tuple[int, bool]] = []
     for number, layer in enumerate(network.layers):
         if isinstance(layer, nn.Linear):
-            found.append((number, False))
-        elif isinstance(layer, nn.ReLU) and found:
-            found[-1] = (found[-1][0], True)
-        elif found or not isinstance(layer, nn.Flatten):
+            layers.append((number, False))
+        elif isinstance(layer, nn.ReLU) and layers:
+            layers[-1] = (layers[-1][0], True)
+        elif layers or not isinstance(layer, nn.Flatten):
             return []
-    return found if found and not found[-1][1] else []
+    return layers if layers and not layers[-1][1] else []
 
 
 def _layer(weights: Mapping[str, Weight], number: int, *, relu: bool) -> ctypes.Structure:

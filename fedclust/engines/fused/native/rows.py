@@ -46,8 +46,8 @@ def examples(pool: Pool) -> tuple[Structure, Sequence[Tensor | None]]:
         "scale": pool.scale.expand(shape).contiguous(),
         "shift": pool.shift.expand(shape).contiguous(),
     }
-    told = _Examples(width=math.prod(shape), **{name: address(x) for name, x in tensors.items()})
-    return told, list(tensors.values())
+    struct = _Examples(width=math.prod(shape), **{name: address(x) for name, x in tensors.items()})
+    return struct, list(tensors.values())
 
 
 def rows_of(

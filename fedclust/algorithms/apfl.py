@@ -24,11 +24,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from fedclust.algorithms.parts.descent import check_descent
 from fedclust.algorithms.parts.personal import PersonalModels
-from fedclust.algorithms.steps import Aggregation, average, zeros
+from fedclust.algorithms.steps import Aggregation, average, each, zeros
 from fedclust.core.calls import LocalWork
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
@@ -69,15 +67,11 @@ class APFL(PersonalModels):
         moved = (common.params - state.model) / common.steps.clamp(min=1).unsqueeze(1)
         linear = -(1 - alpha) / solver.rate(rnd.t) * moved
         mixtures = alpha * state.personal[cohort] + (1 - alpha) * state.model  # u_i
-        own = torch.arange(len(cohort), device=cohort.device)
-        local = clients.train(Train(mixtures, own, cohort, solver, LocalWork(linear=linear)))
+        work = LocalWork(linear=linear)
+        local = clients.train(Train(mixtures, each(cohort), cohort, solver, work))
         personal = (local.params - (1 - alpha) * common.params) / alpha  # v_i
         personal = clients.layout.joined(personal, local.params)
-        state = self.State(
-            model=model,
-            personal=state.personal.replaced(cohort, personal),
-            trained=state.trained.index_fill(0, cohort, True),
-        )
+        state = self.changed(state, model, cohort, personal)
         steps = cost.gradient_steps + int(local.steps.sum())
         return state, replace(cost, gradient_steps=steps, train_loss=float(local.loss.mean()))
 

@@ -21,17 +21,17 @@ partitioning 0b1b4dd, learning_agent/central_unit.py):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.parts.cheapest import join_cheapest
-from fedclust.algorithms.parts.clustering import distance_tables
+from fedclust.algorithms.parts.cheapest import join_cheapest, serve_joined
+from fedclust.algorithms.parts.clustering import tables_of_pairs
 from fedclust.algorithms.parts.matching import at_most, renumbered
-from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
+from fedclust.algorithms.steps import Aggregation, clients_with_data, train_and_average
 from fedclust.core.front import Clients, Gradient
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
@@ -88,8 +88,7 @@ class CFLGP(Method):
         profile: Tensor
         sent: Tensor
 
-    def tables(self, num_clients: int) -> Mapping[str, int]:
-        return distance_tables(num_clients)
+    tables = tables_of_pairs
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for every cluster; nobody has sent anything."""
@@ -105,17 +104,15 @@ class CFLGP(Method):
         cohort, partition = rnd.cohort, Cost()
         if rnd.t % self.period == 0 and rnd.t // self.period < self.clusterings:
             state, partition = self._partition(state, clients, rnd)
-        label, asked = join_cheapest(state.models, state.label, cohort, clients)
+        label, joining = join_cheapest(state.models, state.label, cohort, clients)
         models, _, cost = train_and_average(
             clients, state.models, label[cohort], cohort, self.solver, self.aggregation, rnd
         )
-        cost = cost.plus(Cost(models_down=asked, scalars_up=asked // len(models)))
-        return replace(state, models=models, label=label), cost.plus(partition)
+        state = replace(state, models=models, label=label)
+        return state, cost.plus(joining).plus(partition)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The model of the client's cluster; that of least training loss if it has none."""
-        label, _ = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
-        return Served(models=state.models, label=arrived(label, rnd))
+        return serve_joined(state.models, state.label, clients, rnd)
 
     def _partition(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Gradients of the cohort, and new clusters of all who have sent any."""

@@ -25,12 +25,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-import torch
 from torch import Tensor
 
 from fedclust.algorithms.parts.descent import check_descent, descend
 from fedclust.algorithms.parts.loss_clusters import LossClusters
-from fedclust.algorithms.steps import Aggregation, average, train_and_average, weights
+from fedclust.algorithms.steps import Aggregation, average, each, train_and_average, weights
 from fedclust.core.calls import LocalWork
 from fedclust.core.front import Clients, Gradient, Train
 from fedclust.core.server import Server
@@ -121,7 +120,7 @@ class CFLMGD(LossClusters):
             )
             momentum = momentum if means.slots is None else means.slots  # at rest without beta
             return replace(state, models=models, momentum=momentum), cost
-        own, slots = torch.arange(len(cohort), device=cohort.device), momentum[cohort]
+        own, slots = each(cohort), momentum[cohort]
         local = clients.train(
             Train(models[label], own, cohort, self.solver, LocalWork(slots=slots))
         )

@@ -36,11 +36,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.parts.cheapest import join_cheapest
+from fedclust.algorithms.parts.cheapest import join_cheapest, serve_joined
 from fedclust.algorithms.parts.matching import at_most, matched
 from fedclust.algorithms.steps import (
     Aggregation,
-    arrived,
     clients_with_data,
     random_groups,
     train_and_average,
@@ -106,8 +105,7 @@ class CLoVE(Method):
         cohort, k = rnd.cohort, self.num_clusters
         settled = self.stable_rounds is not None and state.calm >= self.stable_rounds
         if settled:
-            label, asked = join_cheapest(state.models, state.label, cohort, clients)
-            telling = Cost(models_down=asked, scalars_up=asked // k)
+            label, telling = join_cheapest(state.models, state.label, cohort, clients)
         elif self.first_round == "random" and rnd.t == 0:
             chosen = random_groups(cohort, k, rnd)
             label, telling = state.label.index_copy(0, cohort, chosen), Cost()
@@ -124,9 +122,7 @@ class CLoVE(Method):
         return self.State(models=models, label=label, calm=calm), cost.plus(telling)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The model a client trained last; that of least training loss if it never did."""
-        label, _ = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
-        return Served(models=state.models, label=arrived(label, rnd))
+        return serve_joined(state.models, state.label, clients, rnd)
 
     def _groups(self, loss: Tensor, rnd: Round) -> Tensor:
         """The cluster of every participant, [C] int64, by its losses [C, K]."""

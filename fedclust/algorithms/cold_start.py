@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.steps import clients_with_data, zeros
+from fedclust.algorithms.steps import clients_with_data, each, zeros
 from fedclust.core.calls import LocalResult
 from fedclust.core.federation import label_histogram
 from fedclust.core.front import Clients, Train
@@ -89,7 +89,7 @@ class ColdStart(Ranged):
         """
         ids = self._members(num_clusters, rnd)
         local = clients.train(Train(base, zeros(ids), ids, self.solver, purpose="pretrain"))
-        label = torch.arange(len(ids), device=ids.device)
+        label = each(ids)
         arrays = {}
         if self.grouping == "clustered":
             distance = self.metric(clients, local.params, base, ids, rnd)

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
-
 from fedclust.algorithms.parts.personal import PersonalModels
-from fedclust.algorithms.steps import Aggregation, train_and_average, zeros
+from fedclust.algorithms.steps import Aggregation, each, train_and_average, zeros
 from fedclust.core.calls import LocalWork
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
@@ -54,14 +52,8 @@ class Ditto(PersonalModels):
         )
         # line 6: v <- v - eta * (grad F(v) + lambda * (v - w^t))
         anchor = state.model.expand(len(cohort), -1)
-        rows = torch.arange(len(cohort), device=cohort.device)
-        own = clients.train(
-            Train(state.personal[cohort], rows, cohort, self.personal, LocalWork(anchor=anchor))
-        )
-        state = self.State(
-            model=model,
-            personal=state.personal.replaced(cohort, own.params),
-            trained=state.trained.index_fill(0, cohort, True),
-        )
+        start, work = state.personal[cohort], LocalWork(anchor=anchor)
+        own = clients.train(Train(start, each(cohort), cohort, self.personal, work))
+        state = self.changed(state, model, cohort, own.params)
         steps = cost.gradient_steps + int(own.steps.sum())
         return state, replace(cost, gradient_steps=steps, train_loss=float(own.loss.mean()))

@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.steps import arrived, clients_with_data, zeros
+from fedclust.algorithms.steps import arrived, clients_with_data, each, zeros
 from fedclust.core.calls import LocalWork
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
@@ -66,7 +66,7 @@ class FedBCD(Method):
         """
         cohort = rnd.cohort
         anchor = state.model.expand(len(cohort), -1)
-        start, own = state.local[cohort], torch.arange(len(cohort), device=cohort.device)
+        start, own = state.local[cohort], each(cohort)
         trained = clients.train(Train(start, own, cohort, self.solver, LocalWork(anchor=anchor)))
         local = state.local.replaced(cohort, trained.params)
         ids = clients_with_data(rnd)  # the others never hold anything but the initial model
@@ -84,5 +84,5 @@ class FedBCD(Method):
         """The server's model for everybody, or everybody's own."""
         if self.served == "global":
             return Served(models=state.model, label=arrived(torch.zeros_like(rnd.fed.group), rnd))
-        own = torch.arange(rnd.fed.num_clients, device=rnd.present.device)
+        own = each(rnd.present)
         return Served(models=state.local.all(), label=arrived(own, rnd))

@@ -17,13 +17,12 @@ We have found no code that the authors released.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.parts.clustering import distance_tables, nearest_members
+from fedclust.algorithms.parts.clustering import grouped, nearest_members, tables_of_pairs
 from fedclust.algorithms.steps import (
     Aggregation,
     arrived,
@@ -36,7 +35,7 @@ from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import ClusterMethod, Method
 from fedclust.helpers.errors import require
-from fedclust.helpers.ops import distances
+from fedclust.helpers.ops import distances, symmetric
 from fedclust.helpers.ranges import AtLeastOne
 
 
@@ -75,8 +74,7 @@ class FedClust(Method):
         label: Tensor
         uploaded: ClientModels
 
-    def tables(self, num_clients: int) -> Mapping[str, int]:
-        return distance_tables(num_clients)
+    tables = tables_of_pairs
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         depth, ids = clients.layout.num_layers, clients_with_data(rnd)
@@ -84,32 +82,22 @@ class FedClust(Method):
         require(self.layers <= depth, "algorithm.layers", self.layers, allowed)
         start = clients.init(rnd.stream("init"), 1)
         sent, cost = self._upload(start, ids, clients)
-        distance = distances(sent, sent)
-        # a matrix product need not be symmetric to the last bit
-        distance = distance.maximum(distance.T).fill_diagonal_(0)
-        labels = self.method(distance, rnd.stream("clustering"))
-        k, label = int(labels.max()) + 1, torch.full_like(rnd.fed.group, -1)
+        label, k, found = grouped(self.method, symmetric(distances(sent, sent)), ids, rnd)
         uploaded = ClientModels.alike(torch.zeros_like(sent[:1]), len(label))
         state = self.State(
             start=start,
             models=start.repeat(k, 1),
-            label=label.index_copy(0, ids, labels),
+            label=label,
             uploaded=uploaded.replaced(ids, sent),
         )
-        notes, arrays = {"num_clusters_found": k}, {"distance": distance}
-        return state, replace(cost, notes=notes, arrays=arrays)
+        return state, cost.plus(found)
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One round of FedAvg in every cluster, newcomers first."""
         state, joining = self._admit(state, clients, rnd)
+        label = state.label[rnd.cohort]
         models, _, cost = train_and_average(
-            clients,
-            state.models,
-            state.label[rnd.cohort],
-            rnd.cohort,
-            self.solver,
-            self.aggregation,
-            rnd,
+            clients, state.models, label, rnd.cohort, self.solver, self.aggregation, rnd
         )
         return replace(state, models=models), joining.plus(cost)
 

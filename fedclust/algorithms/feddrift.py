@@ -122,8 +122,8 @@ class FedDrift(Method):
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """A step where data have changed, then one round of FedAvg for every model."""
         cohort, step = rnd.cohort, Cost()
-        label, asked = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
-        joining = Cost(models_down=asked, scalars_up=asked // len(state.models))
+        ids = clients_with_data(rnd)
+        label, joining = join_cheapest(state.models, state.label, ids, clients)
         state = replace(state, label=label)
         due = self.every is not None and rnd.t > 0 and rnd.t % self.every == 0
         if due or bool(rnd.shifted.any()):

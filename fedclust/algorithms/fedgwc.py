@@ -109,7 +109,8 @@ class FedGWC(Method):
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One round of FedAvg in every cluster; rewards, and the splits that are due."""
         cohort, k = rnd.cohort, len(state.models)
-        label, asked = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
+        ids = clients_with_data(rnd)
+        label, joining = join_cheapest(state.models, state.label, ids, clients)
         own = label[cohort]
         local = clients.train(
             Train(state.models, own, cohort, self.solver, LocalWork(each_step=True))
@@ -121,12 +122,9 @@ class FedGWC(Method):
             here = own == cluster
             if bool(here.any()):
                 state = self._rewarded(state, cluster, cohort[here], local.step_loss[here], rnd)
-        telling = Cost(
-            models_down=asked,
-            scalars_up=asked // k + int(local.steps.sum()),  # the choice, and the losses
-            notes={"num_clusters_found": len(state.models)},
-        )
-        return state, cost.plus(telling)
+        notes = {"num_clusters_found": len(state.models)}
+        telling = Cost(scalars_up=int(local.steps.sum()), notes=notes)  # the losses
+        return state, cost.plus(joining).plus(telling)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         return Served(models=state.models, label=arrived(state.label, rnd))

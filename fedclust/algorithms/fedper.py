@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.steps import Aggregation, arrived, weights, zeros
+from fedclust.algorithms.steps import Aggregation, arrived, each, weights, zeros
 from fedclust.core.calls import LocalResult
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
@@ -82,14 +82,14 @@ class FedPer(Method):
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The body under everybody's own head."""
-        everybody = torch.arange(rnd.fed.num_clients, device=rnd.present.device)
+        everybody = each(rnd.present)
         head = self._head(clients.layout, everybody.device)
         models = self._models(state, head, everybody)
         return Served(models=models, label=arrived(everybody, rnd))
 
     def _train(self, models: Tensor, clients: Clients, rnd: Round) -> LocalResult:
         """Local training of the cohort [C] from `models` [C, P]."""
-        own = torch.arange(len(models), device=models.device)
+        own = each(models)
         return clients.train(Train(models, own, rnd.cohort, self.solver))
 
     def _head(self, layout: Layout, device: torch.device) -> Tensor:

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from fedclust.algorithms.fedper import FedPer
+from fedclust.algorithms.steps import each
 from fedclust.core.calls import LocalResult, LocalWork
 from fedclust.core.front import Clients, Train
 from fedclust.core.types import Round
@@ -37,7 +37,7 @@ class FedRep(FedPer):
 
     def _train(self, models: Tensor, clients: Clients, rnd: Round) -> LocalResult:
         """The head under the frozen body, then the body under the frozen head."""
-        own = torch.arange(len(models), device=models.device)
+        own = each(models)
         head = self._head(clients.layout, models.device)
         solver = replace(self.solver, epochs=self.head_epochs, steps=None)
         still = LocalWork(frozen=~head)

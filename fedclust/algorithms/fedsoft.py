@@ -32,7 +32,7 @@ from torch.nn.functional import normalize
 
 from fedclust.algorithms.parts.mixtures import drawn, fitting_shares, mixture_notes
 from fedclust.algorithms.parts.personal import serve_personal
-from fedclust.algorithms.steps import clients_with_data
+from fedclust.algorithms.steps import clients_with_data, each
 from fedclust.core.calls import LocalWork
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
@@ -99,7 +99,7 @@ class FedSoft(Method):
         cohort, weight = self._participants(importance, rnd)
         pull = normalize(importance[cohort], p=1)
         anchor = pull @ state.models
-        own = torch.arange(len(cohort), device=cohort.device)
+        own = each(cohort)
         local = clients.train(
             Train(state.personal[cohort], own, cohort, self.solver, LocalWork(anchor=anchor))
         )

@@ -31,14 +31,13 @@ Differs from the released code (8109aca):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.parts.clustering import distance_tables
+from fedclust.algorithms.parts.clustering import tables_of_pairs
 from fedclust.algorithms.parts.profiles import (
     DescribesClients,
     fitted,
@@ -50,6 +49,7 @@ from fedclust.algorithms.steps import (
     Aggregation,
     arrived,
     clients_with_data,
+    each,
     train_and_average,
     weights,
     zeros,
@@ -133,8 +133,7 @@ class Feroma(Method):
             f"take {typed('rounds', self.warmup + 2)} or more, or lower algorithm.warmup"
         )
 
-    def tables(self, num_clients: int) -> Mapping[str, int]:
-        return distance_tables(num_clients)
+    tables = tables_of_pairs
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         model, num_clients = clients.init(rnd.stream("init"), 1), rnd.fed.num_clients
@@ -168,7 +167,7 @@ class Feroma(Method):
         if len(sources):  # before, everybody begins at what describes the data
             share = self.shares(distances(profile, state.profile[sources]))
             start = share_by(share, weights(sources, rnd, self.aggregation)) @ state.own[sources]
-            label = torch.arange(len(cohort), device=cohort.device)
+            label = each(cohort)
             new = int((state.trained[cohort] < 0).sum())  # who lacks what describes data
         local = clients.train(Train(start, label, cohort, self.solver))
         state = replace(
@@ -190,12 +189,12 @@ class Feroma(Method):
         """A client's own last model if it is of the data it has and `serve_by` says so, else that
         of the nearest profile without labels; the common model before the first profiles.
         """
-        num_clients, sources = rnd.fed.num_clients, self._sources(state)
+        sources = self._sources(state)
         if not len(sources):
             common = torch.zeros_like(rnd.fed.group)
             return Served(models=state.model, label=arrived(common, rnd))
         fresh = ~state.stale & ~(rnd.shifted & (state.trained < rnd.t))
-        label = torch.arange(num_clients, device=rnd.present.device)
+        label = each(rnd.present)
         ids = clients_with_data(rnd)
         if self.serve_by == "own":
             ids = ids[~((state.trained >= 0) & fresh)[ids]]

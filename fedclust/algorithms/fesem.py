@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fedclust.algorithms.cold_start import ColdStart, ShiftTest
 from fedclust.algorithms.parts.apart import check_apart
-from fedclust.algorithms.steps import FlexAggregation, arrived, average
+from fedclust.algorithms.steps import FlexAggregation, arrived, average, each
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
@@ -130,7 +130,7 @@ class FeSEM(Method):
         new = rnd.cohort[state.label[rnd.cohort] < 0]
         if self.first_assignment == "init_model" or not len(new):
             return state, Cost()
-        own = torch.arange(len(new), device=new.device)
+        own = each(new)
         solver = self.cold_start.solver
         local = clients.train(Train(state.local[new], own, new, solver, purpose="pretrain"))
         cost = Cost(models_down=len(new), models_up=len(new), gradient_steps=int(local.steps.sum()))

@@ -22,14 +22,13 @@ Differs from the released code (dariofenoglio98/FLUX 43aadbe):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.parts.clustering import distance_tables
+from fedclust.algorithms.parts.clustering import grouped, tables_of_pairs
 from fedclust.algorithms.parts.profiles import DescribesClients, fitted, nearest, placed
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
 from fedclust.algorithms.warmup import unclustered
@@ -37,7 +36,7 @@ from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import ClusterMethod, Method
-from fedclust.helpers.ops import cluster_mean, distances
+from fedclust.helpers.ops import cluster_mean, distances, symmetric
 from fedclust.helpers.ranges import AtLeastOne
 
 ServeBy = Literal["cluster", "inputs"]
@@ -89,8 +88,7 @@ class Flux(Method):
     def remark(self, rounds: int) -> str:
         return unclustered(self.warmup, rounds, "algorithm.warmup")
 
-    def tables(self, num_clients: int) -> Mapping[str, int]:
-        return distance_tables(num_clients)
+    tables = tables_of_pairs
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         model = clients.init(rnd.stream("init"), 1)
@@ -141,23 +139,19 @@ class Flux(Method):
         blocks = self.descriptor.blocks(state.encoder, ids, clients, rnd)
         scale = fitted(blocks)
         profile = placed(blocks, scale)
-        distance = distances(profile, profile)
-        # a matrix product need not be symmetric to the last bit
-        distance = distance.maximum(distance.T).fill_diagonal_(0)
-        found = self.method(distance, rnd.stream("clustering"))
-        k = int(found.max()) + 1
+        distance = symmetric(distances(profile, profile))
+        label, k, found = grouped(self.method, distance, ids, rnd)
+        empty = profile.new_zeros(k, profile.shape[1])
         state = replace(
             state,
             models=state.models.repeat(k, 1),
-            label=state.label.index_copy(0, ids, found),
+            label=label,
             scale=scale,
-            centroid=cluster_mean(profile, found, empty=profile.new_zeros(k, profile.shape[1])),
+            centroid=cluster_mean(profile, label[ids], empty=empty),
         )
         # those of the cohort get the model anyway
         others = len(ids) - int(torch.isin(ids, rnd.cohort).sum())
-        notes, arrays = {"num_clusters_found": k}, {"distance": distance}
-        sent = Cost(models_down=others, floats_up=profile.numel(), notes=notes, arrays=arrays)
-        return state, sent
+        return state, Cost(models_down=others, floats_up=profile.numel()).plus(found)
 
     def _admit(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """A cluster for every participant: that of the nearest descriptor."""

@@ -26,12 +26,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.parts.cheapest import join_cheapest
-from fedclust.algorithms.parts.clustering import distance_tables
+from fedclust.algorithms.parts.cheapest import join_cheapest, serve_joined
+from fedclust.algorithms.parts.clustering import grouped, tables_of_pairs
 from fedclust.algorithms.parts.shared_layers import Layers, check_layers, common_mean, shared
 from fedclust.algorithms.steps import (
     Shares,
-    arrived,
     average,
     clients_with_data,
     train_and_average,
@@ -43,7 +42,7 @@ from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import ClusterMethod, Method
-from fedclust.helpers.ops import cosine
+from fedclust.helpers.ops import cosine, symmetric
 from fedclust.helpers.ranges import AtLeastOne, NonNegative, Probability
 
 
@@ -94,8 +93,7 @@ class HCFL(Method):
     def remark(self, rounds: int) -> str:
         return unclustered(self.warmup, rounds, "algorithm.warmup")
 
-    def tables(self, num_clients: int) -> Mapping[str, int]:
-        return distance_tables(num_clients)
+    tables = tables_of_pairs
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """A fresh model.
@@ -119,8 +117,8 @@ class HCFL(Method):
             return replace(state, models=models), cost
         if rnd.t == self.warmup:
             state, before = self._cluster(state, clients, rnd)
-        label, asked = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
-        before = before.plus(Cost(models_down=asked, scalars_up=asked // len(state.models)))
+        ids = clients_with_data(rnd)
+        label, joining = join_cheapest(state.models, state.label, ids, clients)
         own, pulled = label[cohort], replace(self.solver, proximal=self.mu)
         local = clients.train(Train(state.models, own, cohort, pulled))
         means, cost = average(clients, local, state.models, own, cohort, rnd, self.aggregation)
@@ -132,12 +130,10 @@ class HCFL(Method):
         moved = own.bincount(minlength=len(means)).unsqueeze(1) > 0
         mixed = (means + share * (common - means)).where(moved, means)
         models = clients.server.passed_on(means, mixed)
-        return self.State(models=models, label=label), before.plus(cost)
+        return self.State(models=models, label=label), before.plus(joining).plus(cost)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The model of the client's cluster, of least training loss where it has none."""
-        label, _ = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
-        return Served(models=state.models, label=arrived(label, rnd))
+        return serve_joined(state.models, state.label, clients, rnd)
 
     def share(self, since: int) -> float:
         """l_r, `since` rounds after the clustering."""
@@ -150,17 +146,8 @@ class HCFL(Method):
         trained = clients.layout.of_trained
         compared = trained(shared(self.layers, clients.layout)).to(ids.device)
         update = trained(local.params - state.models)[:, compared]
-        distance = 1 - cosine(update, update)
-        # a matrix product need not be symmetric to the last bit
-        distance = distance.maximum(distance.T).fill_diagonal_(0)
-        found = self.method(distance, rnd.stream("clustering"))
-        k = int(found.max()) + 1
-        label = torch.full_like(state.label, -1).index_copy(0, ids, found)
-        cost = Cost(
-            models_down=len(ids),
-            floats_up=update.numel(),
-            gradient_steps=int(local.steps.sum()),
-            notes={"num_clusters_found": k},
-            arrays={"distance": distance},
-        )
-        return self.State(models=state.models.repeat(k, 1), label=label), cost
+        distance = symmetric(1 - cosine(update, update))
+        label, k, found = grouped(self.method, distance, ids, rnd)
+        steps = int(local.steps.sum())
+        cost = Cost(models_down=len(ids), floats_up=update.numel(), gradient_steps=steps)
+        return self.State(models=state.models.repeat(k, 1), label=label), cost.plus(found)

@@ -31,9 +31,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.parts.cheapest import join_cheapest
+from fedclust.algorithms.parts.cheapest import serve_joined
 from fedclust.algorithms.parts.descent import check_descent, check_plain_step, descend
-from fedclust.algorithms.steps import arrived, clients_with_data, train_and_average
+from fedclust.algorithms.steps import train_and_average
 from fedclust.core.front import Clients, Gradient
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
@@ -151,9 +151,7 @@ class JGL(Method):
         )
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The model a client chose last, before any refilling; if it never did, the cheapest."""
-        label, _ = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
-        return Served(models=state.models, label=arrived(label, rnd))
+        return serve_joined(state.models, state.label, clients, rnd)
 
     def scores(
         self,

@@ -27,15 +27,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.parts.cheapest import join_cheapest
+from fedclust.algorithms.parts.cheapest import join_cheapest, serve_joined
 from fedclust.algorithms.parts.shared_layers import Layers, check_layers, common_mean, shared
-from fedclust.algorithms.steps import (
-    Shares,
-    arrived,
-    average,
-    clients_with_data,
-    weights,
-)
+from fedclust.algorithms.steps import Shares, average, weights
 from fedclust.core.calls import LocalWork
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
@@ -115,38 +109,31 @@ class LCFed(Method):
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Local work, then the clusters, by the models it has made."""
-        cohort, first = rnd.cohort, rnd.t == 0
-        label, asked = join_cheapest(state.models, state.label, cohort, clients)
+        cohort, models = rnd.cohort, state.models
+        label, joining = join_cheapest(models, state.label, cohort, clients)
         own, mask = label[cohort], shared(self.layers, clients.layout).to(cohort.device)
         solver = replace(self.solver, proximal=self.mu + self.lam)
-        work = self.pulls(state.models[own], state.common, mask)
-        local = clients.train(Train(state.models, own, cohort, solver, work))
-        state = self._compared(state, clients, local.params, renew=rnd.t % self.refresh == 0)
-        models, found = state.models, own
-        if first:
-            z = self._seen(state, clients, local.params).float()
-            found = self.method(distances(z, z), rnd.stream("clustering"))
-            models = models.repeat(int(found.max()) + 1, 1)
-            label = torch.full_like(label, -1)
-        else:
-            found = self._nearest(state, clients, local.params)
+        work = self.pulls(models[own], state.common, mask)
+        local = clients.train(Train(models, own, cohort, solver, work))
         weight = weights(cohort, rnd, self.aggregation)
-        common = common_mean(clients, local, state.models, own, weight)
-        after, cost = average(clients, local, models, found, cohort, rnd, self.aggregation)
-        sent = 0 if first or self.lam == 0 else len(cohort) * int(mask.sum())
-        before = Cost(
-            models_down=asked,
-            scalars_up=asked // len(state.models),
-            floats_down=sent,
-            notes={"num_clusters_found": len(models)} if first else {},
-        )
-        label = label.index_copy(0, cohort, found)
-        return replace(state, models=after, common=common, label=label), before.plus(cost)
+        common = common_mean(clients, local, models, own, weight)
+        if rnd.t % self.refresh == 0:
+            state = self._renewed(state, clients, local.params)
+        if rnd.t == 0:
+            z = self._seen(state, clients, local.params).float()
+            joined = self.method(distances(z, z), rnd.stream("clustering"))
+            models, label = models.repeat(int(joined.max()) + 1, 1), torch.full_like(label, -1)
+            further = Cost(notes={"num_clusters_found": len(models)})
+        else:
+            joined = self._nearest(state, clients, local.params)
+            further = Cost(floats_down=len(cohort) * int(mask.sum()) if self.lam else 0)  # Phi
+        models, cost = average(clients, local, models, joined, cohort, rnd, self.aggregation)
+        label = label.index_copy(0, cohort, joined)
+        state = replace(state, models=models, common=common, label=label)
+        return state, joining.plus(further).plus(cost)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The model of the client's cluster, of least training loss where it has none."""
-        label, _ = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
-        return Served(models=state.models, label=arrived(label, rnd))
+        return serve_joined(state.models, state.label, clients, rnd)
 
     def pulls(self, own: Tensor, common: Tensor, mask: Tensor) -> LocalWork:
         """Both pulls as one, of the weight mu + lambda.
@@ -163,12 +150,8 @@ class LCFed(Method):
         pull = torch.full_like(own[0], self.mu / total).masked_fill(mask, 1.0)
         return LocalWork(anchor=between.where(mask, own), pull=pull)
 
-    def _compared(self, state: State, clients: Clients, params: Tensor, *, renew: bool) -> State:
-        """The state with M and m of the participants' models [C, P], where these are to be made
-        anew and differ.
-        """
-        if not renew:
-            return state
+    def _renewed(self, state: State, clients: Clients, params: Tensor) -> State:
+        """The state with M and m of the participants' models [C, P], where these differ."""
         trained = clients.layout.of_trained
         middle = params.mean(0, keepdim=True, dtype=torch.float64)
         found = leading_directions(trained(params), trained(middle), self.directions)

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.parts.cheapest import join_cheapest
-from fedclust.algorithms.parts.clustering import check_size, clustered, distance_tables
+from fedclust.algorithms.parts.clustering import check_size, clustered, tables_of_pairs
 from fedclust.algorithms.steps import (
     Aggregation,
     arrived,
@@ -97,7 +97,8 @@ class LCFL(Method):
         return self.warmup.remark(rounds)
 
     def tables(self, num_clients: int) -> Mapping[str, int]:
-        return distance_tables(num_clients, " (cluster_metric.landmarks spares losses, not these)")
+        note = " (cluster_metric.landmarks spares losses, not these)"
+        return tables_of_pairs(self, num_clients, note)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """A fresh model; with the local warm-up also everything up to the clusters."""
@@ -164,7 +165,7 @@ class LCFL(Method):
             label: [M] int64 in [0, K), -1 for clients that arrived after the clustering.
         """
         ids = clients_with_data(rnd)
-        label, sent = join_cheapest(models, label, ids, clients)
+        label, joining = join_cheapest(models, label, ids, clients)
         part = self.participation
         share = rnd.share if part is None or part == "total" else part
         cohort = cluster_cohorts(label, ids, share, rnd, in_total=part == "total")
@@ -176,8 +177,6 @@ class LCFL(Method):
             factor = (number / (share * size).clamp(min=1e-9)).to(models.dtype).unsqueeze(1)
             further = clients.layout.joined(models + factor * (after - models), after)
             after = clients.server.passed_on(after, further)
-        # whoever was sent all models says which it chose
-        joining = Cost(models_down=sent, scalars_up=sent // len(models))
         return after, label, cost.plus(joining)
 
 

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
-
-from fedclust.algorithms.steps import arrived, clients_with_data
+from fedclust.algorithms.steps import arrived, clients_with_data, each
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
@@ -60,12 +58,12 @@ class Local(Method):
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Every participant goes on with its own model."""
         ids = clients_with_data(rnd) if self.participants == "all" else rnd.cohort
-        own = torch.arange(len(ids), device=ids.device)
+        own = each(ids)
         local = clients.train(Train(state.models[ids], own, ids, self.solver))
         models = state.models.replaced(ids, local.params)
         cost = Cost(gradient_steps=int(local.steps.sum()), train_loss=float(local.loss.mean()))
         return self.State(models=models), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        own = torch.arange(rnd.fed.num_clients, device=rnd.present.device)
+        own = each(rnd.present)
         return Served(models=state.models.all(), label=arrived(own, rnd))

@@ -19,26 +19,19 @@ Differs from it:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.parts.cheapest import join_cheapest
-from fedclust.algorithms.parts.clustering import distance_tables
-from fedclust.algorithms.steps import (
-    Aggregation,
-    arrived,
-    average,
-    clients_with_data,
-    train_and_average,
-)
+from fedclust.algorithms.parts.cheapest import join_cheapest, serve_joined
+from fedclust.algorithms.parts.clustering import grouped, tables_of_pairs
+from fedclust.algorithms.steps import Aggregation, average, clients_with_data, train_and_average
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import ClusterMethod, Method
-from fedclust.helpers.ops import cosine
+from fedclust.helpers.ops import cosine, symmetric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +66,7 @@ class OCFL(Method):
         temperature: float
         clustered: bool
 
-    def tables(self, num_clients: int) -> Mapping[str, int]:
-        return distance_tables(num_clients)
+    tables = tables_of_pairs
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         far = 1 - torch.eye(len(rnd.cohort))
@@ -91,33 +83,27 @@ class OCFL(Method):
         """One round of FedAvg in every cluster; a clustering comes before the means."""
         cohort = rnd.cohort
         if state.clustered:
-            label, asked = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
+            ids = clients_with_data(rnd)
+            label, joining = join_cheapest(state.models, state.label, ids, clients)
             models, _, cost = train_and_average(
                 clients, state.models, label[cohort], cohort, self.solver, self.aggregation, rnd
             )
-            joining = Cost(models_down=asked, scalars_up=asked // len(models))
             return replace(state, models=models, label=label), cost.plus(joining)
         models, label, clustered = state.models, state.label, False
         local = clients.train(Train(models, label[cohort], cohort, self.solver))
         update = clients.layout.of_trained(local.params - models)
-        distance = 1 - cosine(update, update)
-        # a matrix product need not be symmetric to the last bit
-        distance = distance.maximum(distance.T).fill_diagonal_(0)
+        distance = symmetric(1 - cosine(update, update))
         telling = Cost()
         now = temperature(distance) if len(cohort) > 1 else state.temperature
         if now > state.temperature:
-            own, clustered = self.method(distance, rnd.stream("clustering")), True
-            label = torch.full_like(label, -1).index_copy(0, cohort, own)
-            models = models.repeat(int(own.max()) + 1, 1)
-            notes, arrays = {"num_clusters_found": len(models)}, {"distance": distance}
-            telling = Cost(notes=notes, arrays=arrays)
+            label, k, telling = grouped(self.method, distance, cohort, rnd)
+            models, clustered = models.repeat(k, 1), True
         models, cost = average(clients, local, models, label[cohort], cohort, rnd, self.aggregation)
         state = self.State(models=models, label=label, temperature=now, clustered=clustered)
         return state, telling.plus(cost)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        label, _ = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
-        return Served(models=state.models, label=arrived(label, rnd))
+        return serve_joined(state.models, state.label, clients, rnd)
 
 
 def temperature(distance: Tensor) -> float:

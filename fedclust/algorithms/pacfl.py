@@ -25,20 +25,20 @@ model sees them. A client sends d numbers for each of its vectors once: `signatu
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.parts.clustering import distance_tables, nearest_members
+from fedclust.algorithms.parts.clustering import grouped, nearest_members, tables_of_pairs
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
 from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import ClusterMethod, Method
 from fedclust.helpers.errors import require
+from fedclust.helpers.ops import symmetric
 from fedclust.helpers.ranges import AtLeastOne
 
 Angle = Literal["smallest", "sum"]
@@ -80,8 +80,7 @@ class PACFL(Method):
         label: Tensor
         signature: Tensor
 
-    def tables(self, num_clients: int) -> Mapping[str, int]:
-        return distance_tables(num_clients)
+    tables = tables_of_pairs
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Clusters by the data, and the same fresh model for each."""
@@ -91,19 +90,14 @@ class PACFL(Method):
         require(numbers, "algorithm", "pacfl", "another one, since token ids have no directions")
         require(self.num_vectors <= features, "algorithm.num_vectors", self.num_vectors, allowed)
         sent = signatures(ids, self.num_vectors, rnd)
-        distance = self.distance(sent, sent)
-        # a product of matrices need not be symmetric to the last bit
-        distance = distance.maximum(distance.T).fill_diagonal_(0)
-        found = self.method(distance, rnd.stream("clustering"))
-        num_clusters = int(found.max()) + 1
+        distance = symmetric(self.distance(sent, sent))
+        label, num_clusters, found = grouped(self.method, distance, ids, rnd)
         state = self.State(
             models=clients.init(rnd.stream("init"), 1).repeat(num_clusters, 1),
-            label=torch.full_like(rnd.fed.group, -1).index_copy(0, ids, found),
+            label=label,
             signature=sent.new_zeros(rnd.fed.num_clients, *sent.shape[1:]).index_copy(0, ids, sent),
         )
-        cost = replace(_sending(sent), arrays={"distance": distance})
-        notes = {"num_clusters_found": num_clusters, **cost.notes}
-        return state, replace(cost, notes=notes)
+        return state, found.plus(_sending(sent))
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One round of FedAvg in every cluster, newcomers first."""

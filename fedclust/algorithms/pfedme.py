@@ -33,7 +33,7 @@ from typing import Annotated
 import torch
 
 from fedclust.algorithms.parts.personal import PersonalModels
-from fedclust.algorithms.steps import Aggregation, weights, zeros
+from fedclust.algorithms.steps import Aggregation, each, weights, zeros
 from fedclust.core.calls import LocalWork
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
@@ -83,13 +83,13 @@ class PFedMe(PersonalModels):
         """R times K steps of every participant, and a step of the server."""
         cohort, pull = rnd.cohort, self.solver.proximal
         solver = replace(self.solver, batch_size=None)  # all of the one batch it is given
-        own = torch.arange(len(cohort), device=cohort.device)
         local = state.model.repeat(len(cohort), 1)  # w_i
         personal, steps, loss = local, 0, 0.0  # theta_i
         for r in range(self.local_rounds):
             here = clients.at(with_one_batch(rnd, self.solver.batch_size, r))
             work = LocalWork(anchor=local)
-            near = here.train(Train(personal, own, cohort, solver, work, purpose=f"batch {r}"))
+            asked = Train(personal, each(cohort), cohort, solver, work, purpose=f"batch {r}")
+            near = here.train(asked)
             personal = near.params
             local = clients.layout.joined(
                 local - self.local_lr * pull * (local - personal), personal
@@ -101,12 +101,8 @@ class PFedMe(PersonalModels):
         mean = server.combined(state.model, local, mean, label, weight)
         mixed = (1 - self.server_mix) * state.model + self.server_mix * mean
         mixed = clients.layout.joined(mixed, mean)
-        state = self.State(
-            model=server.stepped(state.model, mixed, label),
-            personal=state.personal.replaced(cohort, personal),
-            trained=state.trained.index_fill(0, cohort, True),
-        )
-        return state, Cost(
+        model = server.stepped(state.model, mixed, label)
+        return self.changed(state, model, cohort, personal), Cost(
             models_down=len(cohort),
             models_up=len(cohort),
             gradient_steps=steps,

@@ -96,7 +96,7 @@ class SattlerCFL(Method):
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Local training, splits, and the mean in every cluster, the new ones included."""
         cohort, ids = rnd.cohort, clients_with_data(rnd)
-        placed, asked = join_cheapest(state.models, state.label, ids, clients)
+        placed, joining = join_cheapest(state.models, state.label, ids, clients)
         local = clients.train(Train(state.models, placed[cohort], cohort, self.solver))
         update = clients.layout.of_trained(local.params - state.models[placed[cohort]])
         state = replace(
@@ -105,17 +105,13 @@ class SattlerCFL(Method):
             update=state.update.replaced(cohort, update),
             updated=state.updated.index_fill(0, cohort, rnd.t),
         )
-        sent, (state, notes) = len(state.models), self._split(state, rnd)
+        state, notes = self._split(state, rnd)
         label = state.label[cohort]
         models, cost = average(clients, local, state.models, label, cohort, rnd, self.aggregation)
-        label, asked_again = join_cheapest(models, state.label, ids, clients)
-        joining = Cost(
-            models_down=asked + asked_again,
-            # whoever was sent all models says which it chose
-            scalars_up=asked // sent + asked_again // len(models),
-            notes={**notes, "num_clusters_found": len(models)},
-        )
-        return replace(state, models=models, label=label), cost.plus(joining)
+        label, joining_again = join_cheapest(models, state.label, ids, clients)
+        cost = cost.plus(joining).plus(joining_again)
+        noted = Cost(notes={**notes, "num_clusters_found": len(models)})
+        return replace(state, models=models, label=label), cost.plus(noted)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         return Served(models=state.models, label=arrived(state.label, rnd))

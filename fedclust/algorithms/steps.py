@@ -40,6 +40,11 @@ def zeros(ids: Tensor) -> Tensor:
     return torch.zeros_like(ids)
 
 
+def each(ids: Tensor) -> Tensor:
+    """Label i for the i-th of `ids`, [C] int64: everybody has a model of its own."""
+    return torch.arange(len(ids), device=ids.device)
+
+
 def weights(
     ids: Tensor, rnd: Round, aggregation: FlexAggregation, label: Tensor | None = None
 ) -> Tensor | None:
@@ -65,7 +70,7 @@ def random_groups(ids: Tensor, num_groups: int, rnd: Round) -> Tensor:
     """Random groups of the clients `ids` [C] whose sizes differ by at most 1, [C] int64."""
     shuffled = (rnd.stream("random groups").keys(ids) >> 1).argsort(stable=True)
     place = torch.empty_like(ids)
-    place[shuffled] = torch.arange(len(ids), device=ids.device)
+    place[shuffled] = each(ids)
     return place % num_groups
 
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.parts.uniting import linked, unite
-from fedclust.algorithms.steps import Aggregation, arrived, average, train_and_average, zeros
+from fedclust.algorithms.steps import Aggregation, arrived, average, each, train_and_average, zeros
 from fedclust.core.calls import LocalWork
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
@@ -113,7 +113,7 @@ class StoCFL(Method):
         if not len(new):
             return state, Cost()
         local = clients.train(Train(state.anchor, zeros(new), new, self.observe, purpose="observe"))
-        own = len(state.models) + torch.arange(len(new), device=new.device)
+        own = len(state.models) + each(new)
         state = replace(
             state,
             models=torch.cat([state.models, state.common.repeat(len(new), 1)]),

@@ -20,10 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-import torch
 from torch import Tensor
 
-from fedclust.algorithms.steps import clients_with_data, zeros
+from fedclust.algorithms.steps import clients_with_data, each, zeros
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round
@@ -103,7 +102,7 @@ class Warmup(Ranged):
         start, label = common, zeros(ids)
         if self.own_start:
             start = clients.init(rnd.stream("warmup"), len(ids))
-            label = torch.arange(len(ids), device=ids.device)
+            label = each(ids)
         local = clients.train(Train(start, label, ids, solver, purpose="warmup"))
         cost = Cost(
             models_down=0 if self.own_start else len(ids),  # the start comes from the server

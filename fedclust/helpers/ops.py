@@ -295,6 +295,13 @@ def distances(a: Tensor, b: Tensor) -> Tensor:
     return (square_a.unsqueeze(1) + square_b - 2 * inner).clamp_(min=0).sqrt_().float()
 
 
+def symmetric(distance: Tensor) -> Tensor:
+    """Distances [C, C] with a zero diagonal: products of matrices, and sums, need not be symmetric
+    to the last bit.
+    """
+    return distance.maximum(distance.T).fill_diagonal_(0)
+
+
 def discrepancy(params: Tensor, models: Tensor, label: Tensor) -> Tensor:
     """Mean distance of local solutions to their model after aggregation (FlexCFL eq. (3)); NaN for
     no rows.

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fedclust.algorithms.steps import each
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
@@ -60,7 +61,7 @@ class FineTune(Wrapper):
         tuned = clients.train(
             Train(served.models, served.label[ids], ids, solver, purpose="finetune")
         ).params
-        row = torch.arange(len(ids), device=ids.device) + len(served.models)
+        row = each(ids) + len(served.models)
         return Served(
             models=torch.cat([served.models, tuned]), label=served.label.index_copy(0, ids, row)
         )

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedclust.algorithms.steps import each
 from fedclust.core.calls import LocalResult, MeanResult
 from fedclust.core.front import Clients, Layer, Train, mean_by_rows
 from fedclust.core.types import ClientModels, Cost, Round, Served
@@ -56,7 +57,7 @@ class LastLocal(Wrapper):
         ((trained, params),) = watched.last
         ids = trained[rnd.fed.test.count[trained] > 0]
         if len(ids):
-            own = torch.arange(len(ids), device=ids.device)
+            own = each(ids)
             label = torch.full_like(rnd.fed.group, -1).index_copy(0, ids, own)
             result = before.evaluate(Served(models=state.held[ids], label=label))
             task = rnd.fed.pool.task

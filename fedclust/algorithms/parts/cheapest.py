@@ -7,18 +7,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.steps import clients_with_data
+from fedclust.algorithms.steps import arrived, clients_with_data
 from fedclust.core.front import Clients
-from fedclust.core.types import Round, Served
+from fedclust.core.types import Cost, Round, Served
 
 ClusterChoice = Literal["train_loss", "test_loss"]
 
 
 def join_cheapest(
     models: Tensor, label: Tensor, ids: Tensor, clients: Clients
-) -> tuple[Tensor, int]:
-    """Labels [M] in which those of `ids` without one have that of least training loss, and models
-    sent: a newcomer gets all K of them, and then, to train, that of its cluster once more.
+) -> tuple[Tensor, Cost]:
+    """Labels [M] in which those of `ids` without one have that of least training loss, and what
+    that cost: a newcomer gets all K models, says which it chose, and gets that once more to train.
 
     Args:
         models: [K, P].
@@ -27,10 +27,19 @@ def join_cheapest(
     """
     new = ids[label[ids] < 0]
     if not len(new):
-        return label, 0
+        return label, Cost()
     if len(models) == 1:  # nothing to choose, so nothing to send
-        return label.index_fill(0, new, 0), 0
-    return label.index_copy(0, new, clients.loss(models, new).argmin(1)), len(new) * len(models)
+        return label.index_fill(0, new, 0), Cost()
+    label = label.index_copy(0, new, clients.loss(models, new).argmin(1))
+    return label, Cost(models_down=len(new) * len(models), scalars_up=len(new))
+
+
+def serve_joined(models: Tensor, label: Tensor, clients: Clients, rnd: Round) -> Served:
+    """The model [K, P] of each client's cluster `label` [M], of least training loss where it has
+    none.
+    """
+    label, _ = join_cheapest(models, label, clients_with_data(rnd), clients)
+    return Served(models=models, label=arrived(label, rnd))
 
 
 def serve_cheapest(

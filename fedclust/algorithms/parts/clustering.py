@@ -21,11 +21,24 @@ def check_size(metric: ClusterMetric, method: ClusterMethod, num_clients: int) -
     require(fits, "cluster_metric.num_components", directions, allowed)
 
 
-def distance_tables(num_clients: int, note: str = "") -> dict[str, int]:
-    """Bytes of the distances [C, C] between clients, see `fedclust.verbs.Algorithm.tables`: in
-    float32 as a metric gives them, and twice in float64 while a method makes them symmetric.
+def tables_of_pairs(_: object, num_clients: int, note: str = "") -> dict[str, int]:
+    """The `tables` of a method: bytes of the distances [C, C] between clients, in float32 as a
+    metric gives them, and twice in float64 while a clustering makes them symmetric.
     """
     return {f"distances between {counted(num_clients, 'client')}{note}": 20 * num_clients**2}
+
+
+def grouped(
+    method: ClusterMethod, distance: Tensor, ids: Tensor, rnd: Round
+) -> tuple[Tensor, int, Cost]:
+    """Labels [M] of the clients `ids` [C] by their distances [C, C], -1 for the others; number of
+    clusters; what is noted of them.
+    """
+    found = method(distance, rnd.stream("clustering"))
+    num_clusters = int(found.max()) + 1
+    label = torch.full_like(rnd.fed.group, -1).index_copy(0, ids, found)
+    notes, arrays = {"num_clusters_found": num_clusters}, {"distance": distance}
+    return label, num_clusters, Cost(notes=notes, arrays=arrays)
 
 
 def nearest_members(distance: Tensor, label: Tensor) -> Tensor:
@@ -62,16 +75,12 @@ def clustered(
     # picking rows copies them: up to 1.5 GB that the usual case can do without
     models = local[ids]
     distance = metric(clients, models, server, ids, rnd)
-    labels = method(distance, rnd.stream("clustering"))
-    num_clusters = int(labels.max()) + 1
+    label, num_clusters, found = grouped(method, distance, ids, rnd)
     down, up, numbers = metric.transfers(len(ids), rnd.fed.pool.num_classes)
     cost = Cost(
         models_down=down,
         models_up=up,
         floats_up=0 if up else numbers,
         scalars_up=numbers if up else 0,
-        notes={"num_clusters_found": num_clusters},
-        arrays={"distance": distance},
     )
-    label = torch.full_like(rnd.fed.group, -1).index_copy(0, ids, labels)
-    return label, num_clusters, cost
+    return label, num_clusters, cost.plus(found)

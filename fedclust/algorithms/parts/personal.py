@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.steps import arrived
+from fedclust.algorithms.steps import arrived, each
 from fedclust.core.front import Clients
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Method
@@ -23,10 +23,8 @@ def serve_personal(personal: ClientModels, trained: Tensor, others: Served, rnd:
         trained: [M] bool, who has a model of its own.
         others: models [K, P], the last rows of what is returned, and who uses which.
     """
-    num_clients = len(personal)
-    own = torch.arange(num_clients, device=trained.device)
-    common = torch.where(others.label < 0, others.label, others.label + num_clients)
-    label = own.where(trained, common)
+    common = torch.where(others.label < 0, others.label, others.label + len(personal))
+    label = each(trained).where(trained, common)
     return Served(models=torch.cat([personal.all(), others.models]), label=arrived(label, rnd))
 
 
@@ -58,6 +56,14 @@ class PersonalModels(Method):
             trained=torch.zeros_like(rnd.present),
         )
         return state, Cost()
+
+    def changed(self, state: State, model: Tensor, cohort: Tensor, personal: Tensor) -> State:
+        """The state with a common model [1, P], and those of the cohort [C], [C, P]."""
+        return self.State(
+            model=model,
+            personal=state.personal.replaced(cohort, personal),
+            trained=state.trained.index_fill(0, cohort, True),
+        )
 
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
         """Everybody's own model; the common one, in the last row, where there is none."""

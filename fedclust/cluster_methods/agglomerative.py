@@ -5,13 +5,14 @@ apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 from torch import Tensor
 
-from fedclust.cluster_methods import Count, CountOrAuto, Floats, Split, as_labels, as_matrix
+from fedclust.cluster_methods import Count, CountOrAuto, Floats, Labels, as_labels, as_matrix
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ranges import Positive
 from fedclust.helpers.rng import Stream
@@ -39,16 +40,14 @@ class Agglomerative(CountOrAuto):
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
         matrix = as_matrix(distance)
 
-        def splitter(matrix: Floats) -> Split:
-            return lambda k: AgglomerativeClustering(
-                n_clusters=k, metric="precomputed", linkage=self.linkage
-            ).fit_predict(matrix)
+        def labels(matrix: Floats, k: int | None, most: float | None = None) -> Labels:
+            how: dict[str, Any] = {"metric": "precomputed", "linkage": self.linkage}
+            return AgglomerativeClustering(k, distance_threshold=most, **how).fit_predict(matrix)
 
-        if self.threshold is not None:
-            if len(matrix) < 2:
-                return as_labels(np.zeros(len(matrix), np.int64), distance)
-            model = AgglomerativeClustering(
-                None, metric="precomputed", linkage=self.linkage, distance_threshold=self.threshold
-            )
-            return as_labels(model.fit_predict(matrix), distance)
-        return as_labels(self.labels(matrix, splitter, stream), distance)
+        if self.threshold is None:
+            found = self.labels(matrix, lambda some: partial(labels, some), stream)
+        elif len(matrix) < 2:
+            found = np.zeros(len(matrix), np.int64)
+        else:
+            found = labels(matrix, None, self.threshold)
+        return as_labels(found, distance)

@@ -32,9 +32,7 @@ def coordinates(distance: Floats) -> Floats:
     """
     square = np.square(distance)
     mean = square.mean(0)
-    inner = (
-        mean + mean[:, None] - square - mean.mean()
-    ) / 2  # products of the points about their mean
+    inner = (mean + mean[:, None] - square - mean.mean()) / 2  # of the points about their mean
     variance, axis = np.linalg.eigh(inner)
     kept = variance > _NEGLIGIBLE * variance[-1]
     if variance[-1] <= 0:
@@ -65,12 +63,9 @@ def gap(distance: Floats, most: int, splitter: Splitter, stream: Stream) -> int:
         within = scatter(distance, _labels(own, k, len(distance)))
         if within <= 0:  # as many different clients as clusters: no more can be told apart
             return k
-        logs = np.log(
-            [
-                max(scatter(other, _labels(split, k, len(other))), 1e-300)
-                for other, split in zip(others, splits, strict=True)
-            ]
-        )
+        both = zip(others, splits, strict=True)
+        scatters = [scatter(other, _labels(split, k, len(other))) for other, split in both]
+        logs = np.log(np.maximum(scatters, 1e-300))
         gaps.append(float(logs.mean() - np.log(within)))
         errors.append(float(logs.std()) * (1 + 1 / _REFERENCES) ** 0.5)
         if k > 1 and gaps[-2] >= gaps[-1] - errors[-1]:

@@ -42,23 +42,23 @@ class Dbscan(Ranged):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.eps is not None or (isinstance(self.num_clusters, int) and self.num_clusters >= 2),
-            "num_clusters",
-            self.num_clusters,
-            "at least 2 with cluster_method=dbscan, or give cluster_method.eps",
-        )
+        k, allowed = self.num_clusters, "at least 2 with cluster_method=dbscan"
+        fits = self.eps is not None or (isinstance(k, int) and k >= 2)
+        require(fits, "num_clusters", k, f"{allowed}, or give cluster_method.eps")
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
         matrix = as_matrix(distance)
-        eps = knee(matrix) if self.eps == "knee" else self.eps
-        if eps is None:
-            assert isinstance(self.num_clusters, int)
-            eps = max(float(np.percentile(matrix, 100 / (self.num_clusters - 1))), _LEAST)
-        model = DBSCAN(eps=eps, min_samples=self.min_samples, metric="precomputed")
+        model = DBSCAN(eps=self._radius(matrix), min_samples=self.min_samples, metric="precomputed")
         found = model.fit_predict(matrix)
         apart = noise_apart(found) if self.eps == "knee" else noise_as_cluster(found)
         return as_labels(apart, distance)
+
+    def _radius(self, matrix: Floats) -> float:
+        """The largest distance of neighbours, from `eps` and the distances [C, C]."""
+        if self.eps is None:
+            assert isinstance(self.num_clusters, int)
+            return max(float(np.percentile(matrix, 100 / (self.num_clusters - 1))), _LEAST)
+        return knee(matrix) if self.eps == "knee" else self.eps
 
 
 def knee(matrix: Floats) -> float:

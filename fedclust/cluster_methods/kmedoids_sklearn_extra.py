@@ -25,16 +25,11 @@ def _estimator() -> Any:
     """
     try:
         from sklearn_extra.cluster import KMedoids
-    except (
-        ImportError,
-        ValueError,
-        AttributeError,
-    ) as error:  # a wheel built for NumPy 1 raises ValueError
+    except (ImportError, ValueError, AttributeError) as error:  # ValueError: built for NumPy 1
         raise ConfigError(
             "cluster_method=kmedoids_sklearn_extra is not allowed: scikit-learn-extra does not "
-            "import "
-            f"({type(error).__name__}); {install('sklearn-extra')} in an environment of its own, "
-            "or use cluster_method=kmedoids"
+            f"import ({type(error).__name__}); {install('sklearn-extra')} in an environment of its "
+            "own, or use cluster_method=kmedoids"
         ) from error
     return KMedoids
 

@@ -35,9 +35,7 @@ class Optics(Ranged):
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
         """Raises `ConfigError` if there are fewer clients than `min_samples`."""
         matrix = as_matrix(distance)
-        allowed = f"at most the {len(matrix)} clients to cluster"
-        require(
-            self.min_samples <= len(matrix), "cluster_method.min_samples", self.min_samples, allowed
-        )
+        least, allowed = self.min_samples, f"at most the {len(matrix)} clients to cluster"
+        require(least <= len(matrix), "cluster_method.min_samples", least, allowed)
         model = OPTICS(min_samples=self.min_samples, xi=self.xi, metric="precomputed")
         return as_labels(noise_as_cluster(model.fit_predict(matrix)), distance)

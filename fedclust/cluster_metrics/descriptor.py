@@ -33,7 +33,7 @@ from fedclust.cluster_metrics.readout import last_width, projections
 from fedclust.core.front import Clients
 from fedclust.core.types import Round
 from fedclust.helpers.errors import require
-from fedclust.helpers.ops import distances, one_hot
+from fedclust.helpers.ops import distances, one_hot, symmetric
 from fedclust.helpers.ranges import AtLeastOne, Ranged
 from fedclust.helpers.rng import Stream
 
@@ -58,9 +58,8 @@ class Descriptor(Ranged):
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
     ) -> Tensor:
         blocks = [scaled(block) for block in self.blocks(common, ids, clients, rnd, key=_KEY)]
-        distance = distances(torch.cat(blocks, 1), torch.cat(blocks, 1))
-        # a matrix product need not be symmetric to the last bit
-        return distance.maximum(distance.T).fill_diagonal_(0)
+        whole = torch.cat(blocks, 1)
+        return symmetric(distances(whole, whole))
 
     def blocks(
         self,
@@ -94,7 +93,7 @@ class Descriptor(Ranged):
         return num_classes if self.directions is None else self.directions
 
     def reads(self, ids: Tensor, rnd: Round) -> Tensor:
-        """Nobody's model; see `fedclust.verbs.ClusterMetric`."""
+        """Nobody's model."""
         return ids[:0]
 
     def transfers(self, num_clients: int, num_classes: int) -> tuple[int, int, int]:

@@ -35,16 +35,12 @@ class EDC(Ranged):
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
     ) -> Tensor:
         """[C, C] float32 in [0, 2 / sqrt(m)]; see `fedclust.verbs.ClusterMetric`."""
-        require(
-            self.num_components <= len(models),
-            "cluster_metric.num_components",
-            self.num_components,
-            f"at most the {len(models)} clients to cluster",
-        )
+        m, allowed = self.num_components, f"at most the {len(models)} clients to cluster"
+        require(m <= len(models), "cluster_metric.num_components", m, allowed)
         trained = clients.layout.of_trained
-        place = embedding(trained(models), trained(common), self.num_components)
+        place = embedding(trained(models), trained(common), m)
         distance = torch.cdist(place, place, compute_mode="donot_use_mm_for_euclid_dist")
-        return (distance / self.num_components).float()
+        return (distance / m).float()
 
     def transfers(self, num_clients: int, num_classes: int) -> tuple[int, int, int]:
         """Every update goes to the server once."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedclust.core.front import Clients, Gradient
 from fedclust.core.types import Round
 from fedclust.helpers.effects import OnlyWith
-from fedclust.helpers.ops import cosine
+from fedclust.helpers.ops import cosine, symmetric
 from fedclust.helpers.ranges import AtLeastOne, Ranged
 
 Where = Literal["common", "local", "last_batch"]
@@ -43,15 +43,12 @@ class GradCosine(Ranged):
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
     ) -> Tensor:
         """[C, C] float32 in [0, 2]; see `fedclust.verbs.ClusterMetric`."""
+        batch_size = self.batch_size if self.gradient == "last_batch" else None
+        asked = Gradient(models, torch.arange(len(ids), device=ids.device), ids, batch_size)
         if self.gradient == "common":
-            gradient = clients.grad(Gradient(common, torch.zeros_like(ids), ids))
-        else:
-            own = torch.arange(len(ids), device=ids.device)
-            batch_size = self.batch_size if self.gradient == "last_batch" else None
-            gradient = clients.grad(Gradient(models, own, ids, batch_size))
-        distance = 1 - cosine(gradient, gradient)
-        # a matrix product need not be symmetric to the last bit
-        return distance.maximum(distance.T).fill_diagonal_(0)
+            asked = Gradient(common, torch.zeros_like(ids), ids)
+        gradient = clients.grad(asked)
+        return symmetric(1 - cosine(gradient, gradient))
 
     def reads(self, ids: Tensor, rnd: Round) -> Tensor:
         """Nobody's model with gradients at the `common` one; see `fedclust.verbs.ClusterMetric`."""

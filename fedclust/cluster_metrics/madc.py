@@ -11,7 +11,7 @@ from torch import Tensor
 from fedclust.core.front import Clients
 from fedclust.core.types import Round
 from fedclust.helpers.errors import require
-from fedclust.helpers.ops import gram
+from fedclust.helpers.ops import gram, symmetric
 
 _TINY_NORM = 1e-12  # below this an update has no direction
 
@@ -34,12 +34,8 @@ class MADC:
     ) -> Tensor:
         """[C, C] float32 in [0, 2]; see `fedclust.verbs.ClusterMetric`."""
         size = len(models)
-        require(
-            size >= 3,
-            "cluster_metric",
-            "madc",
-            f"it compares at least 3 clients, and there are {size}",
-        )
+        allowed = f"it compares at least 3 clients, and there are {size}"
+        require(size >= 3, "cluster_metric", "madc", allowed)
         trained = clients.layout.of_trained
         products = gram(trained(models), trained(common))
         norm = products.diagonal().sqrt()
@@ -50,8 +46,7 @@ class MADC:
         # z = i and z = j do not count
         own = (similarity.diagonal().unsqueeze(1) - similarity).abs()
         distance = ((total - own - own.T) / (size - 2)).clamp(min=0)
-        # sums need not be symmetric to the last bit
-        return distance.maximum(distance.T).fill_diagonal_(0).float()
+        return symmetric(distance).float()
 
     def transfers(self, num_clients: int, num_classes: int) -> tuple[int, int, int]:
         """Every update goes to the server once."""

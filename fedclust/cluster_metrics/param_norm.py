@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedclust.core.front import Clients
 from fedclust.core.types import Round
-from fedclust.helpers.ops import distances
+from fedclust.helpers.ops import distances, symmetric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +22,7 @@ class ParamNorm:
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
     ) -> Tensor:
         models = clients.layout.of_trained(models)
-        distance = distances(models, models)
-        # a matrix product need not be symmetric to the last bit
-        return distance.maximum(distance.T).fill_diagonal_(0)
+        return symmetric(distances(models, models))
 
     def transfers(self, num_clients: int, num_classes: int) -> tuple[int, int, int]:
         """Every model goes to the server once."""

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedclust.core.front import Clients
 from fedclust.core.types import Round
-from fedclust.helpers.ops import distances
+from fedclust.helpers.ops import distances, symmetric
 
 _MORE = 0.5  # examples of every class
 
@@ -40,12 +40,10 @@ class PSI:
     ) -> Tensor:
         pool = rnd.fed.pool
         place = terms(rnd.fed.train.classes(pool.y, pool.num_classes)[ids])
-        distance = distances(place, place)
-        # a matrix product need not be symmetric to the last bit
-        return distance.maximum(distance.T).fill_diagonal_(0)
+        return symmetric(distances(place, place))
 
     def reads(self, ids: Tensor, rnd: Round) -> Tensor:
-        """Nobody's model; see `fedclust.verbs.ClusterMetric`."""
+        """Nobody's model."""
         return ids[:0]
 
     def transfers(self, num_clients: int, num_classes: int) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedclust.core.front import Clients
 from fedclust.core.types import Round
-from fedclust.helpers.ops import distances, gram
+from fedclust.helpers.ops import distances, gram, symmetric
 from fedclust.helpers.ranges import Ranged
 
 Norm = Literal["l1", "l2", "cosine"]
@@ -38,13 +38,10 @@ class UpdateDistance(Ranged):
     ) -> Tensor:
         models, common = (clients.layout.of_trained(rows) for rows in (models, common))
         if self.norm == "cosine":
-            distance = _angles(models, common)
-        else:
-            distance = (
-                torch.cdist(models, models, p=1) if self.norm == "l1" else distances(models, models)
-            )
-        # a matrix product need not be symmetric to the last bit
-        return distance.maximum(distance.T).fill_diagonal_(0)
+            return symmetric(_angles(models, common))
+        if self.norm == "l1":
+            return symmetric(torch.cdist(models, models, p=1))
+        return symmetric(distances(models, models))
 
     def transfers(self, num_clients: int, num_classes: int) -> tuple[int, int, int]:
         """Every update goes to the server once."""

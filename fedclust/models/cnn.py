@@ -116,12 +116,8 @@ def tf_cifar(
         ConfigError: when the examples are no images, or a value is out of range.
     """
     check_widths("model.channels", channels)
-    require(
-        len(channels) in (0, 2),
-        "model.channels",
-        list(channels),
-        "two widths of at least 1, or none",
-    )
+    allowed = "two widths of at least 1, or none"
+    require(len(channels) in (0, 2), "model.channels", list(channels), allowed)
     check_widths("model.hidden", hidden)
     require(l2 >= 0, "model.l2", l2, "at least 0")
 

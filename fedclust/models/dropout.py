@@ -9,9 +9,8 @@ from torch import Tensor
 
 from fedclust.helpers.rng import fold, uniform
 
-PURPOSE = (
-    0x64726F706F7574  # "dropout"; keeps masks apart from the batch order, which folds the same key
-)
+# "dropout"; keeps masks apart from the batch order, which folds the same key
+PURPOSE = 0x64726F706F7574
 
 
 def keep(

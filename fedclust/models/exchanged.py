@@ -91,22 +91,6 @@ class _ByChannel(_Keyed):
         return (x.shape[1], *[1] * (x.ndim - 2))
 
 
-class _Dropout(_Keyed, nn.Dropout):
-    pass
-
-
-class _Dropout1d(_ByChannel, nn.Dropout1d):
-    pass
-
-
-class _Dropout2d(_ByChannel, nn.Dropout2d):
-    pass
-
-
-class _Dropout3d(_ByChannel, nn.Dropout3d):
-    pass
-
-
 class _Normalising:
     """A normalisation with running statistics."""
 
@@ -142,9 +126,9 @@ class _Normalising:
 
     def _renew(self, me: Any, mean: Tensor, var: Tensor, counts: Tensor) -> None:
         """Move the running statistics towards those of a batch."""
-        told = self.tape.renewed
+        renewed = self.tape.renewed
         at = {name: f"{self.key}{name}" for name in _RUNNING}
-        now = {name: told.get(at[name], getattr(me, name)) for name in _RUNNING}
+        now = {name: renewed.get(at[name], getattr(me, name)) for name in _RUNNING}
         count = now["num_batches_tracked"] + (0 if self.by_example else 1)
         factor = me.momentum
         if factor is None:
@@ -152,39 +136,19 @@ class _Normalising:
         if self.by_example:
             mean, var = ((v * counts).sum(0) / counts.sum() for v in (mean, var))
         for name, batch in (("running_mean", mean), ("running_var", var)):
-            told[at[name]] = (1 - factor) * now[name] + factor * batch.detach().flatten()
-        told[at["num_batches_tracked"]] = count
+            renewed[at[name]] = (1 - factor) * now[name] + factor * batch.detach().flatten()
+        renewed[at["num_batches_tracked"]] = count
 
 
-class _BatchNorm1d(_Normalising, nn.BatchNorm1d):
-    pass
+class _ByExample(_Normalising):
+    by_example = True
 
 
-class _BatchNorm2d(_Normalising, nn.BatchNorm2d):
-    pass
-
-
-class _BatchNorm3d(_Normalising, nn.BatchNorm3d):
-    pass
-
-
-class _SyncBatchNorm(_Normalising, nn.SyncBatchNorm):
+class _OfClient(_Normalising):
     """Over the batch of the client, whatever ranks there are."""
 
     def _check_input_dim(self, x: Tensor) -> None:
         pass
-
-
-class _InstanceNorm1d(_Normalising, nn.InstanceNorm1d):
-    by_example = True
-
-
-class _InstanceNorm2d(_Normalising, nn.InstanceNorm2d):
-    by_example = True
-
-
-class _InstanceNorm3d(_Normalising, nn.InstanceNorm3d):
-    by_example = True
 
 
 def plain(layer: nn.Module) -> type[nn.Module]:
@@ -195,8 +159,7 @@ def plain(layer: nn.Module) -> type[nn.Module]:
 
 def exchange(module: nn.Module) -> Tape:
     """Exchange the layers of a module in place; what they will be handed."""
-    tape, ours = Tape(), {kind.__bases__[1]: kind for kind in _KINDS}
-    ours |= _of_torchvision()
+    tape, ours = Tape(), _OURS | _of_torchvision()
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._NormBase):
             if part.running_mean is None:
@@ -210,13 +173,19 @@ def exchange(module: nn.Module) -> Tape:
 
 
 _RUNNING = ("running_mean", "running_var", "num_batches_tracked")
-_KINDS: tuple[Any, ...] = (
-    *(_Dropout, _Dropout1d, _Dropout2d, _Dropout3d),
-    *(_BatchNorm1d, _BatchNorm2d, _BatchNorm3d, _SyncBatchNorm),
-    *(_InstanceNorm1d, _InstanceNorm2d, _InstanceNorm3d),
-)
-for _kind in _KINDS:
-    _kind.__name__ = _kind.__bases__[1].__name__  # by which a user knows it
+_CHANGES: dict[type, tuple[type[nn.Module], ...]] = {
+    _Keyed: (nn.Dropout,),
+    _ByChannel: (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
+    _Normalising: (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
+    _ByExample: (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+    _OfClient: (nn.SyncBatchNorm,),
+}
+# our class of each, under the name by which a user knows it
+_OURS: dict[type, Any] = {
+    kind: type(kind.__name__, (change, kind), {"__module__": __name__})
+    for change, kinds in _CHANGES.items()
+    for kind in kinds
+}
 
 
 def _of_torchvision() -> dict[type, Any]:

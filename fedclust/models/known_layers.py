@@ -327,30 +327,34 @@ _IMAGES: dict[type[nn.Module], Callable[[Any, Tensor], nn.Module | None]] = {
 
 def _layer(place: Place) -> nn.Module | None:
     """The one layer that does what a node does; None where there is none."""
-    part, given, options = place.part, place.given, place.options
     before, after = tuple(place.before.shape), tuple(place.after.shape)
-    if isinstance(part, nn.AdaptiveAvgPool2d) or place.calls(functional.adaptive_avg_pool2d):
+    if isinstance(place.part, nn.AdaptiveAvgPool2d) or place.calls(functional.adaptive_avg_pool2d):
         whole = len(before) == 4 and after == (*before[:2], 1, 1)
         return nn.AvgPool2d((before[2], before[3])) if whole else None
-    if place.calls(functional.avg_pool2d):
-        return nn.AvgPool2d(*given, **options)
-    if isinstance(part, nn.LogSoftmax):
-        return _log_softmax(part.dim, before)
-    if _is(part, nn.Dropout):
-        p = float(part.p)  # type: ignore[union-attr, arg-type]
-        return nn.Dropout(p) if p else nn.Identity()
-    if isinstance(part, nn.Conv2d):
-        return _by_number(part) if _is(part, nn.Conv2d) else None
-    if part is not None:
-        return part if plain(part) in (*_AS_THEY_ARE, nn.Identity) else None
+    return _called(place) if place.part is None else _as_it_is(place.part, before)
+
+
+def _as_it_is(part: nn.Module, before: Shape) -> nn.Module | None:
+    """The layer that does what a module does of inputs of the shape `before`."""
+    match part:
+        case nn.LogSoftmax():
+            return _log_softmax(part.dim, before)
+        case nn.Dropout() if _is(part, nn.Dropout):
+            return nn.Dropout(part.p) if part.p else nn.Identity()
+        case nn.Conv2d():
+            return _by_number(part) if _is(part, nn.Conv2d) else None
+    return part if plain(part) in (*_AS_THEY_ARE, nn.Identity) else None
+
+
+def _called(place: Place) -> nn.Module | None:
+    """The layer that does what a function or method does."""
+    for kind, calls in _FUNCTIONS.items():
+        if place.calls(*calls):
+            return kind(*place.given, **place.options)
     if place.calls(*_LOGS):
-        return _log_softmax(options.get("dim", given[0] if given else None), before)
-    if place.calls(*_RECTIFYING):
-        return nn.ReLU()
-    if place.calls(*_POOLING):
-        return _pooling(*given, **options)
-    kind = next((kind for kind, calls in _ACTIVATING.items() if place.calls(*calls)), None)
-    return None if kind is None else kind(*given, **options)
+        dim = place.options.get("dim", place.given[0] if place.given else None)
+        return _log_softmax(dim, place.before.shape)
+    return None
 
 
 def _log_softmax(dim: Any, before: Shape) -> nn.LogSoftmax | None:
@@ -371,8 +375,16 @@ def _pooling(
     return nn.MaxPool2d(kernel_size, stride or None, padding, dilation, return_indices, ceil_mode)
 
 
-_RECTIFYING = (functional.relu, functional.relu_, torch.relu, torch.relu_, "relu", "relu_")
-_ACTIVATING: dict[type[nn.Module], tuple[Any, ...]] = {
+def _rectifier(*_: Any, **__: Any) -> nn.ReLU:
+    """The layer, in place or not."""
+    return nn.ReLU()
+
+
+# what makes a layer of the arguments of some functions
+_FUNCTIONS: dict[Callable[..., nn.Module], tuple[Any, ...]] = {
+    nn.AvgPool2d: (functional.avg_pool2d,),
+    _pooling: (functional.max_pool2d, torch.max_pool2d),
+    _rectifier: (functional.relu, functional.relu_, torch.relu, torch.relu_, "relu", "relu_"),
     nn.GELU: (functional.gelu,),
     nn.SiLU: (functional.silu,),
     nn.Tanh: (functional.tanh, torch.tanh, "tanh"),
@@ -383,7 +395,6 @@ _ACTIVATING: dict[type[nn.Module], tuple[Any, ...]] = {
     nn.Hardswish: (functional.hardswish,),
 }
 _LOGS = (functional.log_softmax, torch.log_softmax, "log_softmax")
-_POOLING = (functional.max_pool2d, torch.max_pool2d)
 _RESHAPING = (
     *(torch.flatten, torch.reshape, torch.squeeze, torch.unsqueeze),
     *("flatten", "reshape", "view", "contiguous", "squeeze", "unsqueeze"),

@@ -15,25 +15,13 @@ from fedclust.models.dropout import keep
 from fedclust.models.initial import Init
 
 KNOWN = (
-    nn.Flatten,
-    nn.Linear,
-    nn.Conv2d,
-    nn.ReLU,
-    nn.MaxPool2d,
-    nn.LocalResponseNorm,
-    nn.ZeroPad2d,
-    nn.Dropout,
+    *(nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.MaxPool2d),
+    *(nn.LocalResponseNorm, nn.ZeroPad2d, nn.Dropout),
 )
 # elementwise, beside ReLU; of the monotone ones a maximum may be taken before or behind
 ACTIVATIONS = (
-    nn.GELU,
-    nn.SiLU,
-    nn.Tanh,
-    nn.Sigmoid,
-    nn.LeakyReLU,
-    nn.ELU,
-    nn.ReLU6,
-    nn.Hardswish,
+    *(nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid),
+    *(nn.LeakyReLU, nn.ELU, nn.ReLU6, nn.Hardswish),
 )
 Shape = tuple[int, ...]
 Built = TypeVar("Built", bound=nn.Module)
@@ -274,12 +262,8 @@ def check_widths(key: str, widths: Sequence[int]) -> None:
     """
     is_list = isinstance(widths, Sequence) and not isinstance(widths, str)
     good = is_list and all(isinstance(width, int) and width >= 1 for width in widths)
-    require(
-        good,
-        key,
-        list(widths) if is_list else widths,
-        "a list of widths of at least 1, such as [32,64]",
-    )
+    given, allowed = list(widths) if is_list else widths, "a list of widths of at least 1"
+    require(good, key, given, f"{allowed}, such as [32,64]")
 
 
 def shape_after(layer: nn.Module, shape: Shape) -> Shape:
@@ -419,8 +403,7 @@ def of_images(what: str, in_shape: Shape, build: Callable[[Shape], Built]) -> Bu
     if len(in_shape) != 3:
         raise ConfigError(
             f"model: {what} needs images (channels, height, width), the dataset has shape "
-            f"{in_shape}; "
-            "choose model=linear or model=mlp, or another dataset"
+            f"{in_shape}; choose model=linear or model=mlp, or another dataset"
         )
     try:
         return build(in_shape)

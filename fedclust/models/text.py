@@ -157,10 +157,8 @@ class _Transformer(nn.Module):
         self, vocabulary: int, length: int, num_classes: int, width: int, heads: int, layers: int
     ):
         super().__init__()
-        self.embedding, self.position = (
-            nn.Embedding(vocabulary, width),
-            nn.Embedding(length, width),
-        )
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.position = nn.Embedding(length, width)
         self.blocks = nn.Sequential(*(_Block(width, heads) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, num_classes)
 

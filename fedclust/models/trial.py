@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -145,9 +144,7 @@ def _takes(module: nn.Module, x: Tensor) -> bool:
 
 def _check_output(out: object, width: int | None, name: str) -> None:
     """Refuse anything but a row of numbers for each of two examples."""
-    if not (
-        isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and math.prod(out.shape) > 0
-    ):
+    if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.numel()):
         got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise ConfigError(
             f"model={name} returns {got} for two examples: logits [2, classes] are expected"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -38,9 +37,6 @@ class SGD(Solver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 <= self.momentum < 1, "solver.momentum", self.momentum, "a coefficient in [0, 1)")
-        fits = 0 <= self.dampening <= 1
-        require(fits, "solver.dampening", self.dampening, "a coefficient in [0, 1]")
         fits = self.momentum > 0 or not self.nesterov
         require(fits, "solver.nesterov", "true", "false without solver.momentum")
         fits = self.momentum > 0 or not self.dampening
@@ -81,12 +77,6 @@ class Adam(Solver):
 
     kept_as: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
     decoupled: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for key, value in {"beta1": self.beta1, "beta2": self.beta2}.items():
-            require(0 < value < 1, f"solver.{key}", value, "a coefficient in (0, 1)")
-        _check_eps(self.eps)
 
     @property
     def law(self) -> Law:
@@ -129,10 +119,6 @@ class Adagrad(Solver):
 
     kept_as: ClassVar[tuple[str, ...]] = ("sum",)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_eps(self.eps)
-
     @property
     def law(self) -> Law:
         return Law(square=1.0, add=1.0, eps=self.eps)
@@ -158,25 +144,12 @@ class RMSprop(Solver):
 
     kept_as: ClassVar[tuple[str, ...]] = ("square_avg",)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.alpha < 1, "solver.alpha", self.alpha, "a coefficient in [0, 1)")
-        _check_eps(self.eps)
-
     @property
     def law(self) -> Law:
         return Law(square=self.alpha, add=1 - self.alpha, eps=self.eps)
 
     def optimizer(self, parameters: Iterable[Parameter], lr: float) -> Optimizer:
+        decay = self.weight_decay
         return torch.optim.RMSprop(
-            parameters,
-            lr=lr,
-            alpha=self.alpha,
-            eps=self.eps,
-            weight_decay=self.weight_decay,
+            parameters, lr=lr, alpha=self.alpha, eps=self.eps, weight_decay=decay
         )
-
-
-def _check_eps(eps: float) -> None:
-    """Refuse a number that could leave a division by 0."""
-    require(math.isfinite(eps) and eps > 0, "solver.eps", eps, "a number above 0")

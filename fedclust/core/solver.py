@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
@@ -19,6 +20,7 @@ from fedclust.helpers.ranges import (
     NonNegative,
     Positive,
     Probability,
+    Ranged,
 )
 from fedclust.helpers.rounding import rounded_up
 
@@ -129,11 +131,9 @@ class Law:
         """Factor of the gradient in the mean at step t, or at that of every row [R]."""
         if self.unbiased or not self.counts:
             return self.take
-        return (
-            torch.where(t == 1, 1.0, self.take)
-            if isinstance(t, Tensor)
-            else (1.0 if t == 1 else self.take)
-        )
+        if isinstance(t, Tensor):
+            return torch.where(t == 1, 1.0, self.take)
+        return 1.0 if t == 1 else self.take
 
 
 def plus(to: Tensor, values: Tensor, factor: float | Tensor, out: Tensor | None = None) -> Tensor:
@@ -168,7 +168,7 @@ def clip(gradients: Iterable[Tensor], norm: float) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Solver(ABC):
+class Solver(Ranged):
     """Base of the solvers; every engine gives each the same meaning.
 
     A step goes against
@@ -218,36 +218,21 @@ class Solver(ABC):
     proximal: NonNegative = 0.0
     weight_decay: NonNegative = 0.0
 
+    called: ClassVar[str] = "solver"
     # what torch.optim calls the slots of the law, in its order
     kept_as: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        require(math.isfinite(self.lr) and self.lr > 0, "solver.lr", self.lr, "a number above 0")
-        require(0 < self.decay <= 1, "solver.decay", self.decay, "a factor in (0, 1]")
-        require(
-            self.batch_size is None or self.batch_size >= 1,
-            "solver.batch_size",
-            self.batch_size,
-            "at least 1, or null for all examples of the client",
-        )
-        require(
-            (self.epochs is None) != (self.steps is None),
-            "solver.epochs",
-            self.epochs,
-            "give either solver.epochs or solver.steps, the other null",
-        )
-        require(self.epochs is None or self.epochs > 0, "solver.epochs", self.epochs, "above 0")
-        require(self.steps is None or self.steps >= 1, "solver.steps", self.steps, "at least 1")
+        super().__post_init__()
+        fits = (self.epochs is None) != (self.steps is None)
+        allowed = "give either solver.epochs or solver.steps, the other null"
+        require(fits, "solver.epochs", self.epochs, allowed)
         passes = self.epochs is not None and self.batch_size is not None
         fits = passes or not self.drop_last
         require(fits, "solver.drop_last", "true", "false where no batch is short")
-        fits = self.clip_norm is None or self.clip_norm > 0
-        require(fits, "solver.clip_norm", self.clip_norm, "a norm above 0, or null for none")
         self._check_schedule()
         fits = self.keep == "call" or self.law.slots > 0
         require(fits, "solver.keep", self.keep, "call with a solver that keeps nothing")
-        require(self.proximal >= 0, "solver.proximal", self.proximal, "at least 0")
-        require(self.weight_decay >= 0, "solver.weight_decay", self.weight_decay, "at least 0")
 
     def _check_schedule(self) -> None:
         """Refuse what the schedule does not read, and miss what it needs."""
@@ -262,10 +247,7 @@ class Solver(ABC):
             read = kind in readers
             require(read or value == default, f"solver.{key}", value, unread)
             needed = f"a number of {self.schedule_by}s, at least 1, with solver.schedule={kind}"
-            fits = not read or default is not None or (value is not None and value >= 1)
-            require(fits, f"solver.{key}", "null" if value is None else value, needed)
-        require(0 <= self.floor <= 1, "solver.floor", self.floor, "a part of solver.lr in [0, 1]")
-        require(self.warmup >= 0, "solver.warmup", self.warmup, "at least 0")
+            require(not read or value is not None, f"solver.{key}", "null", needed)
 
     def check_rounds(self, rounds: int) -> None:
         """Raise `ConfigError` if the schedule has not ended, or not begun, within a run."""
@@ -295,7 +277,7 @@ class Solver(ABC):
         """As a user chooses it."""
         return type(self).__name__.lower()
 
-    @property
+    @cached_property
     def form(self) -> Self:
         """What solvers share whose rows are computed together: all but the numbers that a row may
         have by itself, see `fedclust.core.calls.Rates`.

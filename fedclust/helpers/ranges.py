@@ -13,7 +13,7 @@ import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from fedclust.helpers.errors import require
 
@@ -52,21 +52,15 @@ class Ranged:
     A class with a `__post_init__` of its own begins it with `super().__post_init__()`.
     """
 
+    called: ClassVar[str] = ""  # before a field's name in a message; "" for the name of the class
+
     def __post_init__(self) -> None:
         """Raise `ConfigError` for the first number or choice that its annotation does not allow."""
-        for name, (numbers, choices, kinds) in _allowed(type(self)).items():  # type: ignore[arg-type]
-            value, key = getattr(self, name), f"{type(self).__name__}.{name}"
-            text = isinstance(value, str)
-            if text and choices:
-                require(value in choices, key, value, f"one of {', '.join(choices)}")
-            elif numbers is not None and (value is None or isinstance(value, int | float) or text):
-                whole = int in kinds and float not in kinds
-                if value is None or text:
-                    fits = type(value) in kinds
-                else:
-                    fits = numbers.holds(value) and not (whole and isinstance(value, float))
-                what = "an integer" if whole else "a number"
-                require(fits, key, value, f"{what} {numbers.words}")
+        for name, allowed in _allowed(type(self)).items():  # type: ignore[arg-type]
+            value = getattr(self, name)
+            if not allowed.holds(value):
+                key = f"{self.called or type(self).__name__}.{name}"
+                require(False, key, value, allowed.words(value))
 
 
 def hints_of(part: Any) -> dict[str, Any]:
@@ -78,21 +72,56 @@ def hints_of(part: Any) -> dict[str, Any]:
         return {}
 
 
-@cache
-def _allowed(part: type) -> dict[str, tuple[Range | None, tuple[str, ...], tuple[Any, ...]]]:
-    """The range of every argument that is a number, the choices of one that is text, and the
-    types that its annotation names.
+@dataclass(frozen=True)
+class _Allowed:
+    """What the value of an argument may be.
+
+    Attributes:
+        numbers: its range, where it is a number.
+        choices: what it may be where it is one of some texts; empty for any.
+        kinds: the types that its annotation names.
     """
+
+    numbers: Range | None
+    choices: tuple[str, ...]
+    kinds: tuple[Any, ...]
+
+    @property
+    def _whole(self) -> bool:
+        return int in self.kinds and float not in self.kinds
+
+    def holds(self, value: Any) -> bool:
+        """Whether it may be this value."""
+        if isinstance(value, str):
+            if self.choices:
+                return value in self.choices
+            return self.numbers is None or str in self.kinds
+        if self.numbers is None:
+            return True
+        if isinstance(value, int | float):
+            return self.numbers.holds(value) and not (self._whole and isinstance(value, float))
+        return value is not None or type(None) in self.kinds
+
+    def words(self, value: Any) -> str:
+        """What is allowed in place of a value, as a message says it."""
+        if isinstance(value, str) and self.choices:
+            return f"one of {', '.join(self.choices)}"
+        assert self.numbers is not None
+        return f"{'an integer' if self._whole else 'a number'} {self.numbers.words}"
+
+
+@cache
+def _allowed(part: type) -> dict[str, _Allowed]:
+    """What every argument may be that is a number, or one of some texts."""
     allowed = {}
     given = {one.name for one in fields(part) if one.init}  # what else it has may be set later
     for name, hint in hints_of(part).items():
-        if name not in given:
-            continue
         inside = list(_inside(hint))
-        ranges = [one for one in inside if isinstance(one, Range)]
+        numbers = next((one for one in inside if isinstance(one, Range)), None)
         choices = () if str in inside else tuple(one for one in inside if isinstance(one, str))
-        kinds = tuple(one for one in inside if inspect.isclass(one))
-        allowed[name] = (ranges[0] if ranges else None, choices, kinds)
+        if name in given and (numbers or choices):
+            kinds = tuple(one for one in inside if inspect.isclass(one))
+            allowed[name] = _Allowed(numbers, choices, kinds)
     return allowed
 
 

@@ -19,66 +19,14 @@ from fedclust.config.tree import CONF, EXAMPLES, describe, groups, roots
 from fedclust.helpers.errors import ConfigError, did_you_mean
 from fedclust.launch.typed import Typed
 
-BASH = """\
-# eval "$(fedclust completion bash)"
-_fedclust() {
-    local line="${COMP_LINE:0:COMP_POINT}" before="" IFS=$'\\n'
-    local word="${line##* }"
-    # what stands before the last = or : of a word is a word of its own for bash
-    [[ $word == *=* && $COMP_WORDBREAKS == *=* ]] && before="${word%"${word##*=}"}"
-    [[ ${word#"$before"} == *:* && $COMP_WORDBREAKS == *:* ]] && before="${word%"${word##*:}"}"
-    COMPREPLY=($("${COMP_WORDS[0]}" completion --line "$line" 2>/dev/null | cut -f1))
-    COMPREPLY=("${COMPREPLY[@]#"$before"}")
-    # a finished word is followed by a space, the beginning of one is not
-    local i
-    for i in "${!COMPREPLY[@]}"; do
-        [[ ${COMPREPLY[i]} == *[=./] ]] || COMPREPLY[i]+=" "
-    done
-}
-complete -o nospace -o bashdefault -o default -F _fedclust fedclust
-"""
-ZSH = """\
-#compdef fedclust
-# eval "$(fedclust completion zsh)", after compinit
-_fedclust() {
-    local -a lines begun finished begun_shown finished_shown
-    local line word
-    lines=("${(@f)$("${words[1]}" completion --line "${words[1,CURRENT-1]} $PREFIX" 2>/dev/null)}")
-    for line in $lines; do
-        word="${line%%$'\\t'*}"
-        if [[ $word == *[=./] ]]; then
-            begun+=("$word") begun_shown+=("${line/$'\\t'/  }")
-        else
-            finished+=("$word") finished_shown+=("${line/$'\\t'/  }")
-        fi
-    done
-    if (( ! $#begun && ! $#finished )); then
-        compset -P '*='
-        _files
-        return
-    fi
-    (( $#begun )) && compadd -l -S '' -d begun_shown -a begun
-    (( $#finished )) && compadd -l -d finished_shown -a finished
-    return 0
-}
-compdef _fedclust fedclust
-"""
-FISH = """\
-# fedclust completion fish > ~/.config/fish/completions/fedclust.fish
-function __fedclust
-    set -l words (commandline -opc)
-    $words[1] completion --line (commandline -cp) 2>/dev/null
-end
-complete -c fedclust -f -a '(__fedclust)'
-complete -c fedclust -n '__fish_seen_subcommand_from report' -F
-"""
-SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+SHELLS = ("bash", "zsh", "fish")  # each has its script beside this file
 _FLAGS = {
     "-m": "a sweep",
     "--cfg": "show the config instead of running it",
     "--config-dir": "a folder with choices of your own",
     "--help": "the keys",
 }
+_SHOWN = ("job", "hydra", "all")  # by --cfg
 _FREE_GROUPS = ("hydra/launcher", "hydra/sweeper")  # Hydra's, of which a user chooses
 Candidates = Iterator[tuple[str, str]]
 
@@ -97,7 +45,7 @@ def command(arguments: Sequence[str]) -> None:
     if shell not in SHELLS:
         meant = did_you_mean(shell, SHELLS) or f"give one of {', '.join(SHELLS)}"
         raise ConfigError(f"fedclust completion knows no shell {shell!r}: {meant}")
-    print(SHELLS[shell], end="")
+    print(Path(__file__).with_suffix(f".{shell}").read_text(encoding="utf-8"), end="")
 
 
 def candidates(line: str) -> list[tuple[str, str]]:
@@ -108,23 +56,23 @@ def candidates(line: str) -> list[tuple[str, str]]:
     """
     *before, word = line.split(" ")
     _, *given = [one for one in before if one] or [""]
-    if not given:
-        return _beginning(word, iter(COMMANDS.items()))
-    command, *given = given
-    if command in ("run", "tune"):
-        return _beginning(word, _run(given, word))
-    own = Typed.of(given).own
-    free = {
-        "list": ((group, "") for group in groups(own)),
-        "data": iter(known().items()),
-        "example": ((folder.name, "") for folder in sorted(EXAMPLES.glob("*/"))),
-        "completion": ((shell, "") for shell in SHELLS),
-    }
-    return _beginning(word, free.get(command, iter(())))
-
-
-def _beginning(word: str, words: Candidates) -> list[tuple[str, str]]:
+    words = _argument(given[0], given[1:], word) if given else COMMANDS.items()
     return sorted({one: about for one, about in words if one.startswith(word)}.items())
+
+
+def _argument(command: str, given: Sequence[str], word: str) -> Candidates:
+    """What a word behind a command, and what is `given` already, may be."""
+    match command:
+        case "run" | "tune":
+            yield from _run(given, word)
+        case "list":
+            yield from ((group, "") for group in groups(Typed.of(given).own))
+        case "data":
+            yield from known().items()
+        case "example":
+            yield from ((folder.name, "") for folder in EXAMPLES.glob("*/"))
+        case "completion":
+            yield from ((shell, "") for shell in SHELLS)
 
 
 def _run(given: Sequence[str], word: str) -> Candidates:
@@ -134,21 +82,17 @@ def _run(given: Sequence[str], word: str) -> Candidates:
     if word.startswith("-"):
         yield from _FLAGS.items()
     elif given[-1:] == ["--cfg"]:
-        yield from ((what, "") for what in ("job", "hydra", "all"))
+        yield from ((what, "") for what in _SHOWN)
     elif given[-1:] == ["--config-dir"]:
         return  # the shell knows folders
     else:
-        overrides = [one for one in typed.texts if not one.startswith("-")]
-        overrides = [one for one in overrides if one not in ("job", "hydra", "all")]
+        overrides = [one for one in typed.texts if one[:1] != "-" and one not in _SHOWN]
         sign = word[: len(word) - len(word.lstrip("+~"))]
         key, is_value, value = word[len(sign) :].partition("=")
-        if is_value:
-            done = value[: value.rfind(",") + 1]  # of a sweep: the values before
-            for one, about in _values(key, overrides, own):
-                yield f"{sign}{key}={done}{one}", about
-        else:
-            for one, about in _keys(key, overrides, own):
-                yield f"{sign}{one}", about
+        if is_value:  # of a sweep with the values before
+            sign += f"{key}={value[: value.rfind(',') + 1]}"
+        words = _values(key, overrides, own) if is_value else _keys(key, overrides, own)
+        yield from ((f"{sign}{one}", about) for one, about in words)
 
 
 def _keys(begun: str, overrides: Sequence[str], own: Path | None) -> Candidates:

@@ -12,8 +12,7 @@ A key's part decides where it counts; nothing else in the package lists keys:
 What only some methods or scenarios read is no key of its own: it stands below `common`, and the
 groups that read it refer to it, such as `restart_fraction: ${common.restart_fraction}`.
 
-Longer than other files because the keys and every question about a key stand together: a new key is
-one entry here, and no other file is touched.
+The keys and every question about a key stand together: a new key is one entry here.
 """
 
 from __future__ import annotations
@@ -81,59 +80,35 @@ class Key:
     unhashed: object = _ALWAYS
 
 
-def key(
-    default: Any,
-    part: Part,
-    doc: str,
-    check: Check | None = None,
-    *,
-    named: bool | None = None,
-    hashed: bool | None = None,
-    unhashed: object = _ALWAYS,
-) -> Any:
-    """A dataclass field for a key; by its part it names folders and is hashed, or not."""
+def key(default: Any, part: Part, doc: str, check: Check | None = None, **other: Any) -> Any:
+    """A dataclass field for a key, with `other` attributes of `Key` than its part has."""
     counts = part in ("setting", "method")
-    about = Key(
-        doc=doc,
-        part=part,
-        check=check,
-        named=counts if named is None else named,
-        hashed=counts if hashed is None else hashed,
-        unhashed=unhashed,
-    )
-    if isinstance(default, type):
-        return field(default_factory=default, metadata={_KEY: about})
-    return field(default=default, metadata={_KEY: about})
+    about = Key(doc, part, check, **{"named": counts, "hashed": counts, **other})
+    how = "default_factory" if isinstance(default, type) else "default"
+    return field(metadata={_KEY: about}, **{how: default})
 
 
-def between(low: float, high: float, *, open_low: bool = False, null: bool = False) -> Check:
+def between(low: float, high: float, *, null: bool = False) -> Check:
     """A number in a range, or null where that is allowed too."""
-    numbers = Range(low, high, open_low=open_low)
+    numbers = Range(low, high)
     more = ", or null" if null else ""
     return Check(
         f"a number {numbers.words}{more}", lambda v: (null and v is None) or numbers.holds(v)
     )
 
 
-def one_of(options: Sequence[str], more: str = "") -> Check:
+def one_of(*options: str) -> Check:
     """One of some words."""
-    return Check(f"one of {', '.join(options)}{more}", lambda value: value in options, options)
+    return Check(f"one of {', '.join(options)}", lambda value: value in options, options)
+
+
+def mapping_as(example: str) -> Check:
+    """A mapping, or null."""
+    return Check(f"null, or a mapping as {example}", lambda v: v is None or isinstance(v, Mapping))
 
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_mapping_or_null(value: object) -> bool:
-    return value is None or isinstance(value, Mapping)
-
-
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def _is_count_or_auto(value: object) -> bool:
-    return value == "auto" or (_is_whole(value) and 1 <= value <= MOST)  # type: ignore[operator]
 
 
 def _is_inside(name: object) -> bool:
@@ -148,6 +123,7 @@ DEVICE = Check(
     lambda v: isinstance(v, str) and _A_DEVICE.fullmatch(v) is not None,
 )
 NAME = Check("a folder below outputs/ without line breaks, as in name=mine", _is_inside)
+_COUNT, _COUNT_OR_NULL = between(1, MOST), between(1, MOST, null=True)
 
 
 @dataclass
@@ -169,12 +145,9 @@ class RunConfig:
 
     name: str = key("default", "beside", "folder below outputs/", NAME)
     seeds: Any = key(1, "setting", "a number (5 means 0 to 4) or a list; all are computed together")
-    rounds: int = key(20, "setting", "rounds of federated training", between(1, MOST))
+    rounds: int = key(20, "setting", "rounds of federated training", _COUNT)
     eval_every: int = key(
-        1,
-        "setting",
-        "rounds between two evaluations; the last round is always evaluated",
-        between(1, MOST),
+        1, "setting", "rounds between two evaluations; the last round is always evaluated", _COUNT
     )
     participation: float = key(
         1.0,
@@ -183,10 +156,7 @@ class RunConfig:
         Check("a fraction in (0, 1]", Range(0, 1, open_low=True).holds),
     )
     clients_per_round: int | None = key(
-        None,
-        "setting",
-        "a number of clients instead of the fraction",
-        between(1, MOST, null=True),
+        None, "setting", "a number of clients instead of the fraction", _COUNT_OR_NULL
     )
     validation: float = key(
         0.0,
@@ -199,7 +169,10 @@ class RunConfig:
         4,
         "method",
         "number of clusters, for every method that needs one; auto: estimated from the data",
-        Check("a number of at least 1, or auto", _is_count_or_auto),
+        Check(
+            "a number of at least 1, or auto",
+            lambda v: v == "auto" or (_is_whole(v) and 1 <= v <= MOST),
+        ),
     )
     common: dict[str, Any] = key(
         dict, "method", "options that several methods or scenarios use; the others ignore them"
@@ -222,20 +195,20 @@ class RunConfig:
         None,
         "means",
         "rounds between two computations of the scores; null: only at the end",
-        between(1, MOST, null=True),
+        _COUNT_OR_NULL,
         named=True,
     )
     predictions: bool = key(
         False, "means", "keep the prediction for every test example at the end", named=True
     )
-    engine: str = key("auto", "means", "auto | fused | vmap | loop", one_of(ENGINES))
+    engine: str = key("auto", "means", "auto | fused | vmap | loop", one_of(*ENGINES))
     device: str = key("auto", "means", "auto | cpu | cuda | cuda:N", DEVICE)
     precision: str = key(
         "highest",
         "setting",
         "highest | high (TF32 on an NVIDIA GPU: faster, products exact to three digits) | "
         "bf16 (exact to two digits, with engine=fused)",
-        one_of(PRECISIONS),
+        one_of(*PRECISIONS),
     )
     threads: int | None = key(
         None,
@@ -247,7 +220,7 @@ class RunConfig:
         None,
         "means",
         "rows computed at once; null: chosen by the size of cache or device memory",
-        between(1, MOST, null=True),
+        _COUNT_OR_NULL,
     )
     checkpoint_seconds: float = key(
         30.0,
@@ -271,7 +244,7 @@ class RunConfig:
         None,
         "setting",
         "a pretrained network that computes features once, as in {model: resnet18, weights: r.pth}",
-        Check("null, or a mapping as {model: resnet18, weights: r.pth}", _is_mapping_or_null),
+        mapping_as("{model: resnet18, weights: r.pth}"),
         unhashed=None,
     )
     weights: str | None = key(
@@ -284,43 +257,32 @@ class RunConfig:
         None,
         "setting",
         "train low-rank adapters of linear layers, and the last layer, as in {rank: 8, alpha: 16}",
-        Check("null, or a mapping as {rank: 8, alpha: 16}", _is_mapping_or_null),
+        mapping_as("{rank: 8, alpha: 16}"),
         unhashed=None,
     )
     frozen: list[str] = key(
         list,
         "setting",
         "parameters that are neither trained nor sent: names, or patterns as in frozen=[layer1.*]",
-        Check("a list of names or patterns, as in frozen=[layer1.*]", _is_texts),
+        Check(
+            "a list of names or patterns, as in frozen=[layer1.*]",
+            lambda v: isinstance(v, list) and all(isinstance(one, str) for one in v),
+        ),
         unhashed=[],
     )
     attack: Any = key(MISSING, "setting", "what malicious clients do")
-    task: Any = key(
-        MISSING,
-        "setting",
-        "what is predicted, and the loss and metrics",
-    )
+    task: Any = key(MISSING, "setting", "what is predicted, and the loss and metrics")
     solver: Any = key(MISSING, "method", "local training")
-    privacy: Any = key(
-        MISSING,
-        "method",
-        "differential privacy of clients",
-    )
+    privacy: Any = key(MISSING, "method", "differential privacy of clients")
     aggregation: Any = key(
-        MISSING,
-        "method",
-        "how updates are combined inside every cluster, such as a robust mean",
+        MISSING, "method", "how updates are combined inside every cluster, such as a robust mean"
     )
-    server: Any = key(
-        MISSING,
-        "method",
-        "the optimiser on the server",
-    )
+    server: Any = key(MISSING, "method", "the optimiser on the server")
     norm: str = key(
         "average",
         "method",
         f"statistics of batch normalisation: {DOC}",
-        one_of(tuple(NORMS)),
+        one_of(*NORMS),
         unhashed="average",
     )
     cluster_metric: Any = key(MISSING, "method", "the distance between two clients")
@@ -408,8 +370,8 @@ def names_folder(name: str) -> bool:
         return True
     if below in _PLACES.get(top, ()):
         return False
-    top = _top(name)
-    return SCHEMA[top].named if top in SCHEMA else True
+    about = SCHEMA.get(_top(name))
+    return about is None or about.named
 
 
 def tells_arms_apart(name: str) -> bool:
@@ -516,8 +478,7 @@ def resolve(config: DictConfig, extra: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: for a key that nothing reads, or one that is missing.
     """
-    plain = values_of(config)
-    resolved = {str(key): value for key, value in plain.items()}
+    resolved = {str(key): value for key, value in values_of(config).items()}
     check_known(resolved)
     for key in SCHEMA:
         if key not in resolved:
@@ -536,8 +497,8 @@ def values_of(config: DictConfig) -> dict[Any, Any]:
     except OmegaConfBaseException as error:
         own = "ConfigError raised while resolving interpolation: "
         raise ConfigError(str(error).partition("\n")[0].removeprefix(own)) from error
-    written = OmegaConf.to_container(config, resolve=False)
     assert isinstance(plain, dict)
+    written = OmegaConf.to_container(config, resolve=False)
     filled: dict[Any, Any] = _filled(written, plain, plain.get("solver"))
     return filled
 
@@ -570,11 +531,10 @@ def check_keys(config: Mapping[str, Any]) -> None:
     _refuse_nul(config)
     seed_list(config["seeds"])
     for name, about in SCHEMA.items():
-        if about.check is not None:
-            value, check = config[name], about.check
-            if not check.holds(value):
-                meant = did_you_mean(str(value), check.options)
-                require(False, name, value, f"{check.allowed}; {meant}" if meant else check.allowed)
+        value, check = config[name], about.check
+        if check is not None and not check.holds(value):
+            meant = did_you_mean(str(value), check.options)
+            require(False, name, value, f"{check.allowed}; {meant}" if meant else check.allowed)
 
 
 def _refuse_nul(node: Any, key: str = "") -> None:
@@ -628,10 +588,9 @@ def check_known(config: Mapping[str, Any]) -> None:
         if name not in SCHEMA:  # looking for what is meant takes milliseconds
             all_keys = "there is no such key; `fedclust run --cfg job` shows all"
             require(False, name, value, did_you_mean(name, SCHEMA) or all_keys)
-        nested = {one.name for one in fields(DataConfig)} if name == "data" else None
-        for below in value if nested and isinstance(value, Mapping) else ():
-            allowed = f"{name} has the keys {', '.join(sorted(nested or ()))}"
-            require(below in (nested or ()), f"{name}.{below}", value[below], allowed)
+    known, data = sorted(one.name for one in fields(DataConfig)), config.get("data")
+    for name, value in data.items() if isinstance(data, Mapping) else ():
+        require(name in known, f"data.{name}", value, f"data has the keys {', '.join(known)}")
 
 
 def seed_list(seeds: object) -> list[int]:
@@ -640,12 +599,12 @@ def seed_list(seeds: object) -> list[int]:
     Raises:
         ConfigError: on anything else, a repeated or a negative seed.
     """
-    if _is_whole(seeds):
+    if isinstance(seeds, int) and not isinstance(seeds, bool):
         allowed = "a number of seeds in [1, 10000], or a list such as [0,1,2]"
-        require(1 <= seeds <= 10_000, "seeds", seeds, allowed)  # type: ignore[operator]
-        return list(range(seeds))  # type: ignore[call-overload]
-    whole = isinstance(seeds, Sequence | ListConfig) and not isinstance(seeds, str)
-    listed = list(seeds) if whole else []  # type: ignore[call-overload]
+        require(1 <= seeds <= 10_000, "seeds", seeds, allowed)
+        return list(range(seeds))
+    is_list = isinstance(seeds, Sequence | ListConfig) and not isinstance(seeds, str)
+    listed = list(seeds) if is_list else []  # type: ignore[call-overload]
     fine = bool(listed) and all(_is_whole(s) and 0 <= s < 2**63 for s in listed)
     require(
         fine and len(set(listed)) == len(listed),

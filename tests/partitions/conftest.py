@@ -1,44 +1,12 @@
-"""A dataset of any size whose pixels say which example they are."""
-
-from collections.abc import Callable
+"""Datasets that several tests cut."""
 
 import pytest
-import torch
+from fakes import fake
 
 from fedclust.core.types import Dataset
-
-
-def _fake(
-    num_train: int,
-    num_test: int,
-    num_classes: int = 10,
-    shape: tuple[int, ...] = (1, 2, 2),
-    per_pixel: bool = False,
-) -> Dataset:
-    def examples(count: int) -> torch.Tensor:
-        values = torch.arange(count * torch.Size(shape).numel()) % 251
-        return values.to(torch.uint8).view(count, *shape)
-
-    flat = (1,) * len(shape)
-    return Dataset(
-        name="fake",
-        x_train=examples(num_train),
-        y_train=torch.arange(num_train) % num_classes,
-        x_test=examples(num_test),
-        y_test=torch.arange(num_test) % num_classes,
-        num_classes=num_classes,
-        scale=torch.ones(shape if per_pixel else flat),
-        shift=torch.zeros(shape if per_pixel else flat),
-    )
-
-
-@pytest.fixture(scope="session")
-def fake() -> Callable[..., Dataset]:
-    """fake(num_train, num_test, num_classes=10, shape=(1, 2, 2)): balanced classes in turn."""
-    return _fake
 
 
 @pytest.fixture(scope="session")
 def mnist_sized() -> Dataset:
     """60,000 + 10,000 balanced images of 2x2 pixels."""
-    return _fake(60_000, 10_000)
+    return fake(60_000, 10_000)

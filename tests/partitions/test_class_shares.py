@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from fakes import fake
 from omegaconf import OmegaConf
 
 from fedclust.core.federation import build, label_histogram
@@ -45,7 +45,7 @@ def test_the_sets_are_those_that_the_skews_describe() -> None:
     assert [every - set(s) for s in subsets("class_missing")] == [{9}, {0}, {1}, {2}, set()]
 
 
-def test_classes_are_divided_among_their_owners_only(fake: Callable[..., Dataset]) -> None:
+def test_classes_are_divided_among_their_owners_only() -> None:
     dataset, sets = fake(6000, 1000), subsets("class_overlap")
     table = by_cluster(dataset, ClassShares(num_clients=10, subsets=sets, min_per_cluster=400))
     owners = torch.tensor([[c in s for c in range(10)] for s in sets])
@@ -57,7 +57,7 @@ def test_classes_are_divided_among_their_owners_only(fake: Callable[..., Dataset
     assert int(table.sum(1).min()) >= 400
 
 
-def test_a_whole_reserve_gives_equal_shares(fake: Callable[..., Dataset]) -> None:
+def test_a_whole_reserve_gives_equal_shares() -> None:
     dataset, sets = fake(6000, 1000), subsets("class_missing")
     shared = ClassShares(num_clients=10, subsets=sets, reserve=1.0)
     assert torch.equal(
@@ -66,7 +66,7 @@ def test_a_whole_reserve_gives_equal_shares(fake: Callable[..., Dataset]) -> Non
     )
 
 
-def test_the_reserve_grows_until_every_cluster_has_enough(fake: Callable[..., Dataset]) -> None:
+def test_the_reserve_grows_until_every_cluster_has_enough() -> None:
     dataset, sets = fake(6000, 1000), subsets("class_missing")
     least = [
         int(
@@ -115,7 +115,7 @@ def test_sizes_of_majority_classes(smallest: int, own: int, other: int) -> None:
     assert table.sum(0).max() <= smallest
 
 
-def test_a_cluster_has_mostly_its_own_class(fake: Callable[..., Dataset]) -> None:
+def test_a_cluster_has_mostly_its_own_class() -> None:
     dataset = fake(2000, 500)
     partition = MajorityClass(num_clients=20)
     assert torch.equal(by_cluster(dataset, partition), torch.from_numpy(partition.counts(200, 10)))

@@ -1,10 +1,10 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import yaml
+from fakes import fake
 
 from fedclust.core.federation import build, label_histogram
 from fedclust.core.types import Dataset
@@ -65,9 +65,7 @@ def test_printed_cluster_sizes_can_be_met_on_real_mnist(data_root: Path) -> None
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_random_subsets_have_their_size_and_cover_every_class(
-    seed: int, fake: Callable[..., Dataset]
-) -> None:
+def test_random_subsets_have_their_size_and_cover_every_class(seed: int) -> None:
     dataset = fake(47 * 60, 47 * 10, num_classes=47)
     partition = ClassSubsets(
         num_clients=200, subsets="random", num_clusters=8, classes_per_cluster=40
@@ -81,9 +79,7 @@ def test_random_subsets_have_their_size_and_cover_every_class(
 
 
 @pytest.mark.parametrize(("num_classes", "owned"), [(47, 40), (10, 8)])
-def test_a_part_of_the_classes_is_rounded_down(
-    num_classes: int, owned: int, fake: Callable[..., Dataset]
-) -> None:
+def test_a_part_of_the_classes_is_rounded_down(num_classes: int, owned: int) -> None:
     dataset = fake(num_classes * 60, num_classes * 10, num_classes=num_classes)
     parts = {"num_clients": 40, "subsets": "random", "num_clusters": 8}
     as_part = build(dataset, ClassSubsets(**parts, classes_per_cluster=0.86), 0)
@@ -105,7 +101,7 @@ def test_shares_by_hand() -> None:
     assert equal_shares(np.array([[1.0], [3.0]]), np.array([10])).tolist() == [[2], [8]]
 
 
-def test_the_test_images_follow_the_training_images(fake: Callable[..., Dataset]) -> None:
+def test_the_test_images_follow_the_training_images() -> None:
     """Clusters with 300 and 100 of 400 training images have 60 and 20 of 80 test images."""
     sizes = ClassSubsets(num_clients=2, subsets=[[0, 1], [0, 1]], cluster_sizes=[300, 100])
     fed = build(fake(400, 80, num_classes=2), sizes, 0)
@@ -136,7 +132,7 @@ def test_solved_shares_meet_every_total() -> None:
         assert (shares[owns == 0] == 0).all()
 
 
-def test_errors_name_the_key(fake: Callable[..., Dataset], mnist_sized: Dataset) -> None:
+def test_errors_name_the_key(mnist_sized: Dataset) -> None:
     with pytest.raises(
         ConfigError, match=r"partition.num_clients=81 is not allowed: a multiple of the 4"
     ):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from fakes import fake
 
 from fedclust.core.federation import build
 from fedclust.core.types import Dataset
@@ -25,7 +24,7 @@ def test_pieces_have_the_published_sizes(mnist_sized: Dataset) -> None:
     assert sorted(last.tolist()) == list(range(70_000 - 546, 70_000))
 
 
-def test_consecutive_parts_have_consecutive_angles(fake: Callable[..., Dataset]) -> None:
+def test_consecutive_parts_have_consecutive_angles() -> None:
     base = Consecutive(num_clients=16)
     bank = ["identity", "rotate 15", "rotate 90", "rotate 105"]
     fed = build(fake(200, 40), Transform(base=base, bank=bank, assignment="in_order"), 0)
@@ -35,6 +34,6 @@ def test_consecutive_parts_have_consecutive_angles(fake: Callable[..., Dataset])
     ) == (list(range(15)))
 
 
-def test_too_many_pieces_are_one_line(fake: Callable[..., Dataset]) -> None:
+def test_too_many_pieces_are_one_line() -> None:
     with pytest.raises(DataError, match=r"30 for 25 clients: lower partition.num_clients"):
         build(fake(20, 10), Consecutive(num_clients=25), 0)

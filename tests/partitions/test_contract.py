@@ -1,7 +1,6 @@
 """What every partition promises."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import MISSING, fields, replace
 from functools import cache
 from importlib import import_module
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from configs import composed
+from fakes import fake
 from hydra.utils import instantiate
 
 from fedclust.config.objects import parts
@@ -77,7 +77,7 @@ def made(name: str) -> Partition:
 
 
 @pytest.fixture(scope="module")
-def dataset(fake: Callable[..., Dataset]) -> Dataset:
+def dataset() -> Dataset:
     # seven devices of unequal size for `natural`
     return replace(fake(2000, 400), owner=torch.arange(2000).sqrt().long() % 7)
 
@@ -119,7 +119,7 @@ def test_tables_are_small_integers_and_leave_the_dataset_alone(name: str, datase
 
 
 @pytest.mark.parametrize("name", sorted(set(PARTITIONS) - {"natural"}))
-def test_a_dataset_far_too_small_is_one_line(name: str, fake: Callable[..., Dataset]) -> None:
+def test_a_dataset_far_too_small_is_one_line(name: str) -> None:
     with pytest.raises(UserError) as error:
         build(fake(1, 1, num_classes=2), made(name), 0)
     assert "\n" not in str(error.value)

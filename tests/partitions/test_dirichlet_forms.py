@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
+from fakes import fake
 
 from fedclust.core.federation import build, label_histogram
 from fedclust.core.types import Dataset
@@ -27,9 +26,7 @@ def histogram(dataset: Dataset, partition: DirichletLabels, seed: int = 0) -> to
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_example_has_one_owner_and_a_large_alpha_is_iid(
-    form: type[DirichletLabels], fake: Callable[..., Dataset]
-) -> None:
+def test_every_example_has_one_owner_and_a_large_alpha_is_iid(form: type[DirichletLabels]) -> None:
     dataset = fake(4000, 1000)
     fed = build(dataset, form(num_clients=8, alpha=1e6), 0)
     assert sorted(fed.train.index.tolist()) == list(range(4000))
@@ -41,9 +38,7 @@ def test_every_example_has_one_owner_and_a_large_alpha_is_iid(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_test_examples_follow_the_training_examples(
-    form: type[DirichletLabels], fake: Callable[..., Dataset]
-) -> None:
+def test_test_examples_follow_the_training_examples(form: type[DirichletLabels]) -> None:
     dataset = fake(4000, 1000)
     fed = build(dataset, form(num_clients=8, alpha=0.5), 1)
     train = label_histogram(fed, torch.arange(8)).double()
@@ -53,16 +48,14 @@ def test_test_examples_follow_the_training_examples(
     assert (test - train / 4).abs().max() <= 1
 
 
-def test_clients_of_one_size_differ_in_labels_only(fake: Callable[..., Dataset]) -> None:
+def test_clients_of_one_size_differ_in_labels_only() -> None:
     table = histogram(fake(4003, 1000), ClientDirichlet(num_clients=8, alpha=0.5))
     assert table.sum(1).tolist() == [501, 501, 501, *[500] * 5]
     # nine tenths of a first client's examples are of few classes: alpha p = 0.05
     assert float(table[0].sort(descending=True).values[:3].sum()) > 0.6 * 501
 
 
-def test_shares_of_clients_are_those_of_the_dirichlet_distribution(
-    fake: Callable[..., Dataset],
-) -> None:
+def test_shares_of_clients_are_those_of_the_dirichlet_distribution() -> None:
     """The variance of a share is p (1 - p) / (alpha + 1)."""
     partition = ClientDirichlet(num_clients=20, alpha=4.0)
     supply = np.full(10, 100_000)
@@ -102,9 +95,7 @@ def test_clients_share_out_classes_of_unequal_size(alpha: float) -> None:
     assert counts.min() >= 0
 
 
-def test_balanced_clients_exceed_their_part_by_less_than_a_class(
-    fake: Callable[..., Dataset],
-) -> None:
+def test_balanced_clients_exceed_their_part_by_less_than_a_class() -> None:
     dataset = fake(4000, 1000)
     for seed in range(5):
         sizes = histogram(dataset, BalancedDirichlet(num_clients=20, alpha=0.3), seed).sum(1)
@@ -113,9 +104,7 @@ def test_balanced_clients_exceed_their_part_by_less_than_a_class(
         assert float(sizes.double().std()) < float(plain.double().std())
 
 
-def test_a_client_has_as_many_classes_as_asked_and_every_class_enough_clients(
-    fake: Callable[..., Dataset],
-) -> None:
+def test_a_client_has_as_many_classes_as_asked_and_every_class_enough_clients() -> None:
     partition = ClassDirichlet(num_clients=40, classes_per_client=3, alpha=50.0)
     table = histogram(fake(8000, 2000), partition)
     assert int((table > 0).sum(1).max()) <= 3
@@ -147,7 +136,7 @@ def test_every_class_has_half_of_its_mean_number_of_clients() -> None:
     assert min(fewest) == 2
 
 
-def test_classes_of_a_label_group_share_their_proportions(fake: Callable[..., Dataset]) -> None:
+def test_classes_of_a_label_group_share_their_proportions() -> None:
     table = histogram(fake(10_000, 2000), LabelGroupDirichlet(num_clients=12, label_groups=3))
     columns = (table.double() / 1000).T
     alike = torch.cdist(columns, columns, p=1) < 0.02
@@ -155,7 +144,7 @@ def test_classes_of_a_label_group_share_their_proportions(fake: Callable[..., Da
     assert (alike == alike.T).all()
 
 
-def test_what_does_not_fit_is_one_line(fake: Callable[..., Dataset]) -> None:
+def test_what_does_not_fit_is_one_line() -> None:
     dataset = fake(400, 100)
     for partition, words in [
         (ClassDirichlet(num_clients=4, classes_per_client=11), "classes_per_client=11 .* at most"),

@@ -1,10 +1,10 @@
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fakes import fake
 
 from fedclust.core.federation import build, digest
 from fedclust.core.types import Dataset
@@ -41,7 +41,7 @@ class Given:
         return np.array([10.0, 30.0]) if size == 2 else np.ones(size)
 
 
-def test_sizes_by_hand(fake: Callable[..., Dataset]) -> None:
+def test_sizes_by_hand() -> None:
     """10 + 10 and 30 + 10 scaled to 600 are 200 and 400, in five equal parts of 40 and 80: one more
     for training, a sixth and one more for testing.
     """
@@ -91,7 +91,7 @@ def test_first_sizes_equal_the_published_generator(fashion: Dataset) -> None:
     assert fed.pool.y[fed.train.of_client(0)].bincount(minlength=10)[:5].tolist() == expected
 
 
-def test_ranges(fake: Callable[..., Dataset]) -> None:
+def test_ranges() -> None:
     for changes in ({"classes_per_client": 0}, {"total": 0}, {"data_seed": -1}):
         with pytest.raises(ConfigError, match=rf"^Ditto.{next(iter(changes))}="):
             Ditto(num_clients=5, **changes)

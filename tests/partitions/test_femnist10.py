@@ -1,10 +1,10 @@
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fakes import fake
 
 from fedclust.core.federation import build, label_histogram
 from fedclust.core.types import Dataset, Federation
@@ -49,7 +49,7 @@ def test_sizes_by_hand() -> None:
     assert draws.asked == (4, 1, 4)
 
 
-def test_client_u_owns_the_classes_from_u_on(fake: Callable[..., Dataset]) -> None:
+def test_client_u_owns_the_classes_from_u_on() -> None:
     fed = build(fake(3000, 0), Femnist10(num_clients=12, total=300), 0)
     for u in range(12):
         rows = torch.cat([fed.train.of_client(u), fed.test.of_client(u)])
@@ -91,7 +91,7 @@ def test_client_u_owns_three_neighbouring_classes_equally(sharing: str, mnist: D
         assert len(fed.train.of_client(u)) == int(0.9 * len(rows))
 
 
-def test_letters_are_relabelled_and_other_classes_left_out(fake: Callable[..., Dataset]) -> None:
+def test_letters_are_relabelled_and_other_classes_left_out() -> None:
     dataset = fake(62 * 100, 62, num_classes=62)
     partition = Femnist10(num_clients=20, total=600, first_class=36)
     fed = build(dataset, partition, 0)
@@ -105,9 +105,7 @@ def test_letters_are_relabelled_and_other_classes_left_out(fake: Callable[..., D
         build(dataset, Femnist10(num_clients=20, total=600, first_class=53), 0)
 
 
-def test_the_first_class_is_the_letter_a_of_emnist_and_0_of_ten_classes(
-    fake: Callable[..., Dataset],
-) -> None:
+def test_the_first_class_is_the_letter_a_of_emnist_and_0_of_ten_classes() -> None:
     for num_classes, first in ((62, 36), (26, 0), (10, 0)):
         dataset = fake(num_classes * 100, num_classes, num_classes=num_classes)
         fed, same = (
@@ -122,9 +120,7 @@ def test_the_first_class_is_the_letter_a_of_emnist_and_0_of_ten_classes(
         build(fake(4700, 47, num_classes=47), Femnist10(num_clients=20, total=600), 0)
 
 
-def test_a_class_that_runs_short_is_shared_out_without_overlap(
-    fake: Callable[..., Dataset],
-) -> None:
+def test_a_class_that_runs_short_is_shared_out_without_overlap() -> None:
     dataset = fake(4000, 10)
     fed = build(dataset, Femnist10(num_clients=20, total=5000), 0)  # more than there is
     rows = fed.train.index.tolist() + fed.test.index.tolist()
@@ -135,7 +131,7 @@ def test_a_class_that_runs_short_is_shared_out_without_overlap(
     assert "lower partition.total" in str(error.value)
 
 
-def test_at_most_max_per_class_images_are_used(fake: Callable[..., Dataset]) -> None:
+def test_at_most_max_per_class_images_are_used() -> None:
     fed = build(fake(4000, 10), Femnist10(num_clients=20, total=600, max_per_class=70), 0)
     used = fed.pool.y[torch.cat([fed.train.index, fed.test.index]).long()]
     assert int(used.bincount(minlength=10).max()) <= 70

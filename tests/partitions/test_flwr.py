@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fakes import fake
 
 from fedclust.core.federation import build
-from fedclust.core.types import Dataset
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.flwr import Flwr
@@ -83,7 +82,7 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(Dataset=Table))  # type: ignore[arg-type]
 
 
-def test_training_rows_are_the_partitioners_own(fake: Callable[..., Dataset]) -> None:
+def test_training_rows_are_the_partitioners_own() -> None:
     """In its order, with the seed that was given, in every seed of the run."""
     options = {"num_partitions": 7, "seed": 3}
     for seed in (0, 1):
@@ -94,7 +93,7 @@ def test_training_rows_are_the_partitioners_own(fake: Callable[..., Dataset]) ->
         assert fed.group.tolist() == [-1] * 7
 
 
-def test_without_a_seed_every_seed_of_the_run_has_its_own(fake: Callable[..., Dataset]) -> None:
+def test_without_a_seed_every_seed_of_the_run_has_its_own() -> None:
     partition = Flwr(partitioner="InTurn", options={"num_partitions": 2})
     one, two = Stream.of(0, "partition"), Stream.of(1, "partition")
     assert partition.seed_of(one) != partition.seed_of(two)
@@ -103,7 +102,7 @@ def test_without_a_seed_every_seed_of_the_run_has_its_own(fake: Callable[..., Da
     assert train.of_client(1).tolist() == order[1::2].tolist()
 
 
-def test_test_examples_follow_the_shares_of_every_class(fake: Callable[..., Dataset]) -> None:
+def test_test_examples_follow_the_shares_of_every_class() -> None:
     """Of 3 classes with 20 training and 10 test examples each: a client's test count of a class is
     the rounded end of its part less that of the clients before it.
     """
@@ -131,17 +130,13 @@ def test_test_examples_follow_the_shares_of_every_class(fake: Callable[..., Data
         ("All", {"num_partitions": 2}, "All is not allowed: one that divides rows"),
     ],
 )
-def test_what_is_refused_is_one_line(
-    fake: Callable[..., Dataset], name: str, options: dict[str, Any], says: str
-) -> None:
+def test_what_is_refused_is_one_line(name: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says) as error:
         build(fake(60, 30), Flwr(partitioner=name, options=options), 0)
     assert "\n" not in str(error.value)
 
 
-def test_without_the_package_the_extra_is_named(
-    fake: Callable[..., Dataset], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flwr_datasets.partitioner", None)
     with pytest.raises(ConfigError, match=r"needs the package flwr_datasets: .*flwr\]'$"):
         build(fake(60, 30), Flwr(partitioner="InTurn"), 0)
@@ -157,9 +152,7 @@ def test_without_the_package_the_extra_is_named(
         ("IidPartitioner", {"num_partitions": 6}),
     ],
 )
-def test_the_librarys_own_partitions(
-    fake: Callable[..., Dataset], name: str, options: dict[str, Any]
-) -> None:
+def test_the_librarys_own_partitions(name: str, options: dict[str, Any]) -> None:
     import datasets
     from flwr_datasets import partitioner
 

@@ -1,12 +1,11 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+from fakes import fake
 
 from fedclust.core.federation import build, digest, read_table, write_table
-from fedclust.core.types import Dataset
 from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import DataError, UserError
 from fedclust.partitions.femnist10 import Femnist10
@@ -26,7 +25,7 @@ from fedclust.partitions.rotated import Rotated
     ids=["rotated", "iid", "femnist10"],
 )
 def test_a_written_partition_comes_back_bit_by_bit(
-    suffix: str, base: Partition, fake: Callable[..., Dataset], tmp_path: Path
+    suffix: str, base: Partition, tmp_path: Path
 ) -> None:
     dataset = fake(500, 100)
     fed = build(dataset, base, 5)
@@ -40,7 +39,7 @@ def test_a_written_partition_comes_back_bit_by_bit(
     assert torch.equal(again.group, fed.group)
 
 
-def test_a_table_by_hand(fake: Callable[..., Dataset], tmp_path: Path) -> None:
+def test_a_table_by_hand(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("client,row,split\n1,7,train\n0,3,train\n1,10,test\n1,5,train\n")
     fed = build(fake(8, 4), FromFile(path=str(path), base=IID(num_clients=1)), 0)
@@ -49,9 +48,7 @@ def test_a_table_by_hand(fake: Callable[..., Dataset], tmp_path: Path) -> None:
     assert fed.group.tolist() == [-1, -1]
 
 
-def test_a_test_row_that_is_a_training_row_is_refused(
-    fake: Callable[..., Dataset], tmp_path: Path
-) -> None:
+def test_a_test_row_that_is_a_training_row_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("client,row,split\n0,0,train\n0,1,train\n1,2,train\n1,1,test\n")
     with pytest.raises(UserError, match=r"row 1 in a training and a test set \(1 such rows\)"):
@@ -60,7 +57,7 @@ def test_a_test_row_that_is_a_training_row_is_refused(
     assert fed.test.of_client(1).tolist() == [1]
 
 
-def test_two_clients_may_share_a_row(fake: Callable[..., Dataset], tmp_path: Path) -> None:
+def test_two_clients_may_share_a_row(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("client,row,split,group\n0,3,train,-1\n1,3,train,0\n1,4,train,0\n1,9,test,0\n")
     fed = build(fake(8, 4), FromFile(path=str(path), base=IID(num_clients=1)), 0)
@@ -68,9 +65,7 @@ def test_two_clients_may_share_a_row(fake: Callable[..., Dataset], tmp_path: Pat
     assert fed.group.tolist() == [-1, 0]
 
 
-def test_a_table_without_a_test_row_is_one_line(
-    fake: Callable[..., Dataset], tmp_path: Path
-) -> None:
+def test_a_table_without_a_test_row_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("client,row,split\n0,3,train\n1,4,train\n")
     with pytest.raises(DataError, match="no client has a test example of dataset=fake") as error:
@@ -127,7 +122,6 @@ def test_a_wrong_table_is_one_line(
     changes: dict[str, list[object]],
     says: str,
     suffix: str,
-    fake: Callable[..., Dataset],
     tmp_path: Path,
 ) -> None:
     path = tmp_path / f"table.{suffix}"

@@ -1,8 +1,8 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
+from fakes import fake
 
 from fedclust.core.federation import build, label_histogram
 from fedclust.core.types import Dataset
@@ -24,14 +24,14 @@ def test_iid_gives_everything_away_evenly(mnist_sized: Dataset) -> None:
     assert set(capped.train.count.tolist()) == {50}
 
 
-def test_power_law_sizes_keep_nine_tenths_for_training(fake: Callable[..., Dataset]) -> None:
+def test_power_law_sizes_keep_nine_tenths_for_training() -> None:
     fed = build(fake(2000, 400), IID(num_clients=50, sizes="power_law"), 0)
     whole = (fed.train.count + fed.test.count).tolist()
     assert min(whole) >= 10
     assert fed.train.count.tolist() == [int(0.9 * size) for size in whole]
 
 
-def test_iid_errors(fake: Callable[..., Dataset]) -> None:
+def test_iid_errors() -> None:
     with pytest.raises(
         ConfigError, match=r"IID.sizes=random is not allowed: one of equal, power_law"
     ):
@@ -91,7 +91,7 @@ def test_natural_keeps_devices_and_cuts_ninety_to_ten() -> None:
         assert rows.tolist() != sorted(rows.tolist())
 
 
-def test_natural_reads_its_fraction(fake: Callable[..., Dataset]) -> None:
+def test_natural_reads_its_fraction() -> None:
     """Devices of 4, 6 and 10 examples, of which the half trains."""
     owner = torch.repeat_interleave(torch.arange(3), torch.tensor([4, 6, 10]))
     fed = build(replace(fake(20, 0), owner=owner), Natural(train_fraction=0.5), 0)
@@ -99,7 +99,7 @@ def test_natural_reads_its_fraction(fake: Callable[..., Dataset]) -> None:
     assert fed.test.count.tolist() == [2, 3, 5]
 
 
-def test_natural_errors(fake: Callable[..., Dataset]) -> None:
+def test_natural_errors() -> None:
     dataset = fake(20, 5)
     with pytest.raises(
         ConfigError, match=r"partition=natural needs clients, which dataset=fake lacks"
@@ -111,9 +111,7 @@ def test_natural_errors(fake: Callable[..., Dataset]) -> None:
         Natural(train_fraction=1)
 
 
-def test_natural_keeps_the_test_examples_and_groups_that_the_dataset_names(
-    fake: Callable[..., Dataset],
-) -> None:
+def test_natural_keeps_the_test_examples_and_groups_that_the_dataset_names() -> None:
     named = replace(
         fake(6, 4),
         owner=torch.tensor([2, 0, 2, 1, 0, 2]),

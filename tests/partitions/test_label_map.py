@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import permutations
 from math import factorial
 
 import pytest
 import torch
+from fakes import fake
 
 from fedclust.core.federation import build, label_histogram
 from fedclust.core.types import Dataset
@@ -22,7 +22,7 @@ def table(dataset: Dataset, **options: object) -> list[list[int]]:
     return rows
 
 
-def test_published_tables(fake: Callable[..., Dataset]) -> None:
+def test_published_tables() -> None:
     digits = list(range(10))
     assert table(fake(20, 20), maps="fedrc") == [digits, digits[::-1], [*digits[1:], 0]]
     assert table(fake(20, 20), maps="feddrift4") == [
@@ -43,7 +43,7 @@ def test_published_tables(fake: Callable[..., Dataset]) -> None:
     assert float(sum(best)) == pytest.approx(6.0)
 
 
-def test_images_are_shared_and_labels_are_mapped(fake: Callable[..., Dataset]) -> None:
+def test_images_are_shared_and_labels_are_mapped() -> None:
     dataset = fake(300, 100)
     fed = build(dataset, LabelMap(base=IID(num_clients=12), maps="fedrc"), 0)
     assert len(fed.pool.x) == 400, "one copy of the images for three concepts"
@@ -59,7 +59,7 @@ def test_images_are_shared_and_labels_are_mapped(fake: Callable[..., Dataset]) -
         )
 
 
-def test_a_group_sees_its_own_table_in_training_and_test(fake: Callable[..., Dataset]) -> None:
+def test_a_group_sees_its_own_table_in_training_and_test() -> None:
     dataset = fake(600, 200)
     base = IID(num_clients=12)
     partition = LabelMap(base=base, maps="fedrc")
@@ -74,7 +74,7 @@ def test_a_group_sees_its_own_table_in_training_and_test(fake: Callable[..., Dat
         assert torch.equal(histogram[i][maps[g]], plain)
 
 
-def test_groups_are_assigned_across_the_clusters_of_the_base(fake: Callable[..., Dataset]) -> None:
+def test_groups_are_assigned_across_the_clusters_of_the_base() -> None:
     base = ClassSubsets(num_clients=40, subsets=[[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]])
     fed = build(fake(2000, 400), LabelMap(base=base, maps="fedrc"), 0)
     first = fed.group[:20].bincount(minlength=3)
@@ -89,9 +89,7 @@ def test_groups_are_assigned_across_the_clusters_of_the_base(fake: Callable[...,
 
 
 @pytest.mark.parametrize("moved", [None, 2, 4])
-def test_random_tables_differ_and_move_as_many_classes_as_asked(
-    moved: int | None, fake: Callable[..., Dataset]
-) -> None:
+def test_random_tables_differ_and_move_as_many_classes_as_asked(moved: int | None) -> None:
     rows = table(fake(20, 20), maps="random", num_concepts=9, moved=moved, data_seed=3)
     assert len({tuple(row) for row in rows}) == 9
     assert rows[0] == list(range(10))
@@ -103,7 +101,7 @@ def test_random_tables_differ_and_move_as_many_classes_as_asked(
 
 
 @pytest.mark.parametrize("moved", [2, 3])
-def test_a_pool_holds_all_orders_of_some_classes(moved: int, fake: Callable[..., Dataset]) -> None:
+def test_a_pool_holds_all_orders_of_some_classes(moved: int) -> None:
     rows = table(fake(20, 20), maps="pool", moved=moved)
     assert len(rows) == factorial(moved)
     chosen = [y for y in range(10) if len({row[y] for row in rows}) > 1]
@@ -113,7 +111,7 @@ def test_a_pool_holds_all_orders_of_some_classes(moved: int, fake: Callable[...,
     assert rows[0] == list(range(10))
 
 
-def test_a_table_of_ones_own(fake: Callable[..., Dataset]) -> None:
+def test_a_table_of_ones_own() -> None:
     dataset = fake(30, 30, num_classes=3)
     assert table(dataset, maps=[[0, 1, 2], [1, 2, 0]]) == [[0, 1, 2], [1, 2, 0]]
     with pytest.raises(ConfigError, match=r"partition.maps\[1\]=\[1, 2\] is not allowed: perm"):
@@ -122,7 +120,7 @@ def test_a_table_of_ones_own(fake: Callable[..., Dataset]) -> None:
         LabelMap(base=IID(num_clients=2), maps=[[0, 1, 2]])
 
 
-def test_what_does_not_fit_is_one_line(fake: Callable[..., Dataset]) -> None:
+def test_what_does_not_fit_is_one_line() -> None:
     for name, classes in (("feddrift4", 6), ("clove", 9), ("feddrift4", 5)):
         with pytest.raises(ConfigError, match=rf"partition.maps={name} .* classes 0 to") as error:
             table(fake(20, 20, num_classes=classes), maps=name)
@@ -137,7 +135,7 @@ def test_what_does_not_fit_is_one_line(fake: Callable[..., Dataset]) -> None:
         build(fake(5, 5), LabelMap(base=IID(num_clients=6)), 0)
 
 
-def test_maps_on_maps_have_the_outer_concept_as_group(fake: Callable[..., Dataset]) -> None:
+def test_maps_on_maps_have_the_outer_concept_as_group() -> None:
     dataset = fake(60, 30)
     inner = LabelMap(base=IID(num_clients=6), maps="fedrc")
     fed = build(dataset, LabelMap(base=inner, maps="feddrift4"), 0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from fakes import fake
 
 from fedclust.core.federation import build
 from fedclust.core.types import Dataset, Federation
@@ -24,7 +23,7 @@ def right(dataset: Dataset, fed: Federation, index: torch.Tensor) -> torch.Tenso
     return fed.pool.y[index.long()] == y[fed.pool.images(index.long())]
 
 
-def test_every_group_has_its_share_of_wrong_labels(fake: Callable[..., Dataset]) -> None:
+def test_every_group_has_its_share_of_wrong_labels() -> None:
     dataset = fake(6000, 300)
     fed = build(dataset, LabelNoise(base=IID(num_clients=12), rates=RATES), 0)
     assert fed.group.bincount().tolist() == [4, 4, 4]
@@ -37,7 +36,7 @@ def test_every_group_has_its_share_of_wrong_labels(fake: Callable[..., Dataset])
     assert bool(right(dataset, fed, fed.test.index).all()), "nobody is tested on wrong labels"
 
 
-def test_noise_is_uniform_over_the_other_classes_and_nested(fake: Callable[..., Dataset]) -> None:
+def test_noise_is_uniform_over_the_other_classes_and_nested() -> None:
     dataset = fake(9000, 10)
     table = LabelNoise(base=IID(num_clients=4), rates=(0.2, 1.0)).pool(dataset).y.view(-1, 3)
     shift = (table[:, 2] - table[:, 0]) % 10
@@ -48,14 +47,14 @@ def test_noise_is_uniform_over_the_other_classes_and_nested(fake: Callable[..., 
     assert torch.equal(table[wrong, 1], table[wrong, 2])
 
 
-def test_the_labels_know_no_seed_of_the_run(fake: Callable[..., Dataset]) -> None:
+def test_the_labels_know_no_seed_of_the_run() -> None:
     dataset = fake(200, 20)
     one, other = (LabelNoise(base=IID(num_clients=4), data_seed=s) for s in (0, 1))
     assert one.pool(dataset).digest == one.pool(dataset).digest
     assert one.pool(dataset).digest != other.pool(dataset).digest
 
 
-def test_noise_comes_on_top_of_mapped_labels(fake: Callable[..., Dataset]) -> None:
+def test_noise_comes_on_top_of_mapped_labels() -> None:
     dataset = fake(300, 60)
     base = LabelMap(base=IID(num_clients=6), maps="fedrc")
     noisy = LabelNoise(base=base, rates=(0.0, 0.5))
@@ -64,7 +63,7 @@ def test_noise_comes_on_top_of_mapped_labels(fake: Callable[..., Dataset]) -> No
     assert fed.group.bincount().tolist() == [3, 3]
 
 
-def test_what_does_not_fit_is_one_line(fake: Callable[..., Dataset]) -> None:
+def test_what_does_not_fit_is_one_line() -> None:
     for rates in ([], [0.1], [0.2, 0.2], [0.0, 1.5]):
         with pytest.raises(ConfigError, match=r"partition.rates=.* two different rates or more"):
             LabelNoise(base=IID(num_clients=4), rates=rates)

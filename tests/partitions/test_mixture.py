@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
+from fakes import fake
 
 from fedclust.core.federation import build, concept_shares
-from fedclust.core.types import Dataset
 from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.dirichlet import DirichletLabels
 from fedclust.partitions.iid import IID
@@ -23,7 +21,7 @@ def two(num_clients: int) -> LabelMap:
     return LabelMap(base=IID(num_clients=num_clients), maps=TWO)
 
 
-def test_linear_shares_are_those_of_the_formula(fake: Callable[..., Dataset]) -> None:
+def test_linear_shares_are_those_of_the_formula() -> None:
     fed = build(fake(1000, 200), Mixture(base=two(10), shares="linear"), 0)
     wanted = (torch.arange(10).double() + 0.5) / 10
     assert concept_shares(fed)[:, 0].tolist() == pytest.approx(wanted.tolist(), abs=1e-12)
@@ -32,7 +30,7 @@ def test_linear_shares_are_those_of_the_formula(fake: Callable[..., Dataset]) ->
     assert tested.tolist() == pytest.approx(wanted.tolist(), abs=1e-12)
 
 
-def test_given_shares_go_to_equally_many_clients(fake: Callable[..., Dataset]) -> None:
+def test_given_shares_go_to_equally_many_clients() -> None:
     fed = build(fake(1200, 240), Mixture(base=two(12), shares=[[0.1, 0.9], [0.7, 0.3]]), 0)
     shares = concept_shares(fed)
     assert sorted(round(share, 6) for share in shares[:, 0].tolist()) == [0.1] * 6 + [0.7] * 6
@@ -42,7 +40,7 @@ def test_given_shares_go_to_equally_many_clients(fake: Callable[..., Dataset]) -
     assert sorted(concept_shares(pure)[:, 1].tolist()) == [0.0] * 6 + [1.0] * 6
 
 
-def test_which_examples_are_under_a_concept_is_drawn(fake: Callable[..., Dataset]) -> None:
+def test_which_examples_are_under_a_concept_is_drawn() -> None:
     """A base may keep the examples of a client by class: half of each class, and not half of the
     classes, is under a concept.
     """
@@ -57,7 +55,7 @@ def test_which_examples_are_under_a_concept_is_drawn(fake: Callable[..., Dataset
         assert (first - 0.5).abs().max() < 5 * (0.25 / 400) ** 0.5
 
 
-def test_no_example_occurs_twice_and_all_are_the_bases(fake: Callable[..., Dataset]) -> None:
+def test_no_example_occurs_twice_and_all_are_the_bases() -> None:
     dataset, base = fake(900, 180), LabelMap(base=IID(num_clients=9), maps="fedrc")
     fed, plain = build(dataset, Mixture(base=base), 4), build(dataset, base, 4)
     assert sorted((fed.train.index // 3).tolist()) == list(range(900))
@@ -69,9 +67,7 @@ def test_no_example_occurs_twice_and_all_are_the_bases(fake: Callable[..., Datas
     assert torch.equal(fed.pool.y[one[one % 3 == 1]], 9 - dataset.y_train[labels])
 
 
-def test_drawn_shares_have_the_moments_of_the_dirichlet_distribution(
-    fake: Callable[..., Dataset],
-) -> None:
+def test_drawn_shares_have_the_moments_of_the_dirichlet_distribution() -> None:
     base = LabelMap(base=IID(num_clients=1500), maps="fedrc")
     shares = concept_shares(build(fake(150_000, 3000), Mixture(base=base, alpha=0.4), 0))
     # variance p (1 - p) / (G alpha + 1), p = 1/3, and rounding to hundredths
@@ -93,7 +89,7 @@ def test_counts_are_whole_and_next_to_the_shares() -> None:
     ]
 
 
-def test_what_does_not_fit_is_one_line(fake: Callable[..., Dataset]) -> None:
+def test_what_does_not_fit_is_one_line() -> None:
     dataset = fake(100, 40)
     with pytest.raises(ConfigError, match=r"partition.base=IID .* label_map, transform or class"):
         Mixture(base=IID(num_clients=4))  # type: ignore[arg-type]

@@ -1,10 +1,10 @@
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fakes import fake
 
 from fedclust.core.federation import build
 from fedclust.core.types import Dataset, Federation
@@ -58,7 +58,7 @@ def test_sizes_are_heavy_tailed(mnist: Dataset) -> None:
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.5])
-def test_spread_of_the_shares(spread: float, fake: Callable[..., Dataset]) -> None:
+def test_spread_of_the_shares(spread: float) -> None:
     """Beyond the first ten images the logarithms of shares spread as asked for; 0: all equal."""
     supply = np.full(10, 1_000_000)
     counts = class_counts(fake(1000, 0), supply, 2000, 1, np.random.default_rng(0), spread)
@@ -76,7 +76,7 @@ class Even:
         return np.ones(size)
 
 
-def test_counts_by_hand(fake: Callable[..., Dataset]) -> None:
+def test_counts_by_hand() -> None:
     """20 clients with two of ten classes of 100: four own a class and have five images of it at
     first. The other 80 fall to them in equal shares of 20, but the last share would use the class
     up, and is left out.
@@ -103,7 +103,7 @@ def test_iid_has_the_sizes_but_not_the_labels(mnist: Dataset) -> None:
     assert fed.group.unique().tolist() == [-1]
 
 
-def test_errors_name_the_key(fake: Callable[..., Dataset]) -> None:
+def test_errors_name_the_key() -> None:
     with pytest.raises(
         DataError, match=r"too few examples: 10 of class 0.*lower partition.num_clients"
     ):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
+from fakes import fake
 
 from fedclust.core.federation import build
-from fedclust.core.types import Dataset
 from fedclust.helpers.errors import DataError
 from fedclust.partitions.dirichlet import DirichletLabels
 from fedclust.partitions.iid import IID
@@ -17,7 +15,7 @@ from fedclust.partitions.label_map import LabelMap
 from fedclust.partitions.quantity import Quantity
 
 
-def test_all_examples_are_dealt_out_again_within_the_groups(fake: Callable[..., Dataset]) -> None:
+def test_all_examples_are_dealt_out_again_within_the_groups() -> None:
     dataset, base = fake(3000, 600), LabelMap(base=IID(num_clients=30), maps="fedrc")
     plain = build(dataset, base, 0)
     fed = build(dataset, Quantity(base=base, min_examples=7), 0)
@@ -31,7 +29,7 @@ def test_all_examples_are_dealt_out_again_within_the_groups(fake: Callable[..., 
     assert fed.test.count.tolist() == plain.test.count.tolist()
 
 
-def test_sizes_follow_the_dirichlet_distribution(fake: Callable[..., Dataset]) -> None:
+def test_sizes_follow_the_dirichlet_distribution() -> None:
     """The variance of a share is p (1 - p) / (M beta + 1)."""
     partition = Quantity(base=IID(num_clients=20), beta=2.0, min_examples=1)
     fed = [build(fake(20_000, 200), partition, seed) for seed in range(60)]
@@ -42,7 +40,7 @@ def test_sizes_follow_the_dirichlet_distribution(fake: Callable[..., Dataset]) -
 
 
 @pytest.mark.parametrize("law", ["dirichlet", "lognormal", "truncated_normal"])
-def test_a_cap_keeps_the_first_of_a_clients_own(law: str, fake: Callable[..., Dataset]) -> None:
+def test_a_cap_keeps_the_first_of_a_clients_own(law: str) -> None:
     base = DirichletLabels(num_clients=20, alpha=1.0, min_examples=20)
     partition = Quantity(base=base, law=law, deal="cap", min_examples=12)  # type: ignore[arg-type]
     dataset = fake(6000, 600)
@@ -59,7 +57,7 @@ def test_a_cap_keeps_the_first_of_a_clients_own(law: str, fake: Callable[..., Da
     assert build(dataset, plain, 1).train.count.tolist() != fed.train.count.tolist()
 
 
-def test_lognormal_sizes_are_between_50_and_1000(fake: Callable[..., Dataset]) -> None:
+def test_lognormal_sizes_are_between_50_and_1000() -> None:
     weight = Quantity(base=IID(num_clients=2), law="lognormal")._drawn(
         4000, np.random.default_rng(0)
     )
@@ -76,7 +74,7 @@ def test_lognormal_sizes_are_between_50_and_1000(fake: Callable[..., Dataset]) -
     assert abs(normal.std() - 0.1909) < 5 * 0.1909 / 8000**0.5
 
 
-def test_too_few_examples_are_one_line(fake: Callable[..., Dataset]) -> None:
+def test_too_few_examples_are_one_line() -> None:
     with pytest.raises(DataError, match=r"100 for 20 clients with 10 each: lower") as error:
         build(fake(100, 40), Quantity(base=IID(num_clients=20)), 0)
     assert "\n" not in str(error.value)

@@ -1,11 +1,11 @@
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from fakes import fake
 
 from fedclust.core.federation import build
 from fedclust.core.types import Dataset
@@ -29,7 +29,6 @@ def test_printed_client_sizes(
     rotations: int,
     train: set[int],
     test: set[int],
-    fake: Callable[..., Dataset],
 ) -> None:
     fed = build(fake(num_train, 10_000), Rotated(num_clients=clients, num_rotations=rotations), 0)
     assert set(fed.train.count.tolist()) == train
@@ -39,9 +38,7 @@ def test_printed_client_sizes(
     assert fed.group.tolist() == sorted(fed.group.tolist())
 
 
-def test_every_image_once_per_rotation_and_rows_match_the_group(
-    fake: Callable[..., Dataset],
-) -> None:
+def test_every_image_once_per_rotation_and_rows_match_the_group() -> None:
     fed = build(fake(103, 41), Rotated(num_clients=20, num_rotations=4), 0)
     for r in range(4):
         clients = (fed.group == r).nonzero().flatten().tolist()
@@ -52,12 +49,12 @@ def test_every_image_once_per_rotation_and_rows_match_the_group(
     assert fed.train.count.tolist() == [21, 21, 21, 20, 20] * 4  # as np.array_split
 
 
-def test_rotations_draw_their_order_independently(fake: Callable[..., Dataset]) -> None:
+def test_rotations_draw_their_order_independently() -> None:
     fed = build(fake(100, 10), Rotated(num_clients=2, num_rotations=2), 0)
     assert not torch.equal(fed.train.of_client(0), fed.train.of_client(1) - 110)
 
 
-def test_groups_see_the_images_turned_counter_clockwise(fake: Callable[..., Dataset]) -> None:
+def test_groups_see_the_images_turned_counter_clockwise() -> None:
     dataset = fake(6, 2, shape=(1, 4, 4))
     image = torch.zeros(1, 4, 4, dtype=torch.uint8)
     image[0, 0, 3] = 9  # upper right corner
@@ -84,7 +81,7 @@ def test_four_quarter_turns_are_the_identity_on_real_images(data_root: Path) -> 
         assert torch.equal(torch.rot90(turned, 4 - r, (2, 3)), pool.x[:size])
 
 
-def test_the_cap_keeps_the_first_examples_of_the_same_clients(fake: Callable[..., Dataset]) -> None:
+def test_the_cap_keeps_the_first_examples_of_the_same_clients() -> None:
     dataset, stream = fake(103, 40), Stream.of(0, "partition")
     full, full_test, _ = Rotated(num_clients=8, num_rotations=4).split(dataset, stream)
     capped, test, _ = Rotated(num_clients=8, num_rotations=4, examples_per_client=10).split(
@@ -104,7 +101,7 @@ def test_2400_clients_take_far_less_than_a_second(mnist_sized: Dataset) -> None:
     assert time.perf_counter() - start < 1.0
 
 
-def test_what_cannot_be_rotated_is_told(fake: Callable[..., Dataset]) -> None:
+def test_what_cannot_be_rotated_is_told() -> None:
     partition = Rotated(num_clients=4, num_rotations=4)
     for shape in ((1, 2, 3), (5,)):
         with pytest.raises(
@@ -121,7 +118,7 @@ def test_what_cannot_be_rotated_is_told(fake: Callable[..., Dataset]) -> None:
         Rotated(num_clients=4, num_rotations=4, examples_per_client=0)
 
 
-def test_sizes_equal_array_split(fake: Callable[..., Dataset]) -> None:
+def test_sizes_equal_array_split() -> None:
     fed = build(fake(997, 331), Rotated(num_clients=13, num_rotations=1), 0)
     assert fed.train.count.tolist() == [len(p) for p in np.array_split(np.arange(997), 13)]
     assert fed.test.count.tolist() == [len(p) for p in np.array_split(np.arange(331), 13)]

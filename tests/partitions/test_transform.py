@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from corruption_values import SIDE, VALUES, changed, pictures, severities, values
+from fakes import fake
 from PIL import Image
 
 from fedclust.core.federation import build
-from fedclust.core.types import Dataset
 from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.class_transform import ClassTransform
 from fedclust.partitions.corruptions import (
@@ -144,7 +143,7 @@ def test_rotations_are_those_of_pillow(angle: int) -> None:
         assert np.array_equal(got[0].numpy(), wanted)
 
 
-def test_quarter_turns_are_those_of_rotated(fake: Callable[..., Dataset]) -> None:
+def test_quarter_turns_are_those_of_rotated() -> None:
     dataset = fake(50, 20, shape=(1, 4, 4))
     other = Rotated(num_clients=4, num_rotations=4).pool(dataset)
     pool = Transform(base=IID(num_clients=4), bank=QUARTERS).pool(dataset)
@@ -155,7 +154,7 @@ def test_quarter_turns_are_those_of_rotated(fake: Callable[..., Dataset]) -> Non
         assert torch.equal(pool.y[rows], other.y[:70])
 
 
-def test_colours_and_tints(fake: Callable[..., Dataset]) -> None:
+def test_colours_and_tints() -> None:
     dataset = fake(20, 8, shape=(1, 3, 3))
     bank = ["colour red", "tint blue", "rotate 90 + colour green", "identity"]
     pool = Transform(base=IID(num_clients=4), bank=bank).pool(dataset)
@@ -172,9 +171,7 @@ def test_colours_and_tints(fake: Callable[..., Dataset]) -> None:
     assert all(torch.equal(plain[:, c], grey) for c in range(3))
 
 
-def test_one_copy_of_the_images_per_entry_and_none_of_the_labels_change(
-    fake: Callable[..., Dataset],
-) -> None:
+def test_one_copy_of_the_images_per_entry_and_none_of_the_labels_change() -> None:
     dataset = fake(300, 60, shape=(1, 6, 6))
     for bank, copies in [
         (("identity", "rotate 45"), 2),
@@ -190,7 +187,7 @@ def test_one_copy_of_the_images_per_entry_and_none_of_the_labels_change(
             assert torch.equal(split.index.long() % len(bank), fed.group[owner])
 
 
-def test_the_images_know_no_seed_of_the_run(fake: Callable[..., Dataset]) -> None:
+def test_the_images_know_no_seed_of_the_run() -> None:
     dataset = fake(40, 20, shape=(1, 5, 5))
     bank = ("identity", "gaussian_noise 2")
     one, two = (Transform(base=IID(num_clients=4), bank=bank) for _ in range(2))
@@ -199,7 +196,7 @@ def test_the_images_know_no_seed_of_the_run(fake: Callable[..., Dataset]) -> Non
     assert other.pool(dataset).digest != one.pool(dataset).digest
 
 
-def test_only_images_of_the_chosen_classes_differ(fake: Callable[..., Dataset]) -> None:
+def test_only_images_of_the_chosen_classes_differ() -> None:
     dataset = fake(100, 50, shape=(1, 4, 4))
     partition = ClassTransform(base=IID(num_clients=8), bank=QUARTERS, classes=[2, 7])
     pool = partition.pool(dataset)
@@ -221,9 +218,7 @@ def test_only_images_of_the_chosen_classes_differ(fake: Callable[..., Dataset]) 
     assert len(drawn) > 1
 
 
-def test_label_maps_on_corrupted_images_have_the_labels_as_groups(
-    fake: Callable[..., Dataset],
-) -> None:
+def test_label_maps_on_corrupted_images_have_the_labels_as_groups() -> None:
     """FedRC's federation: corruptions must not split the groups, which are the label maps."""
     dataset = fake(120, 60, shape=(1, 6, 6))
     base = Transform(base=IID(num_clients=12), bank=("identity", "contrast 5"))
@@ -235,7 +230,7 @@ def test_label_maps_on_corrupted_images_have_the_labels_as_groups(
     assert inner.bincount().tolist() == [6, 6]
 
 
-def test_what_does_not_fit_is_one_line(fake: Callable[..., Dataset]) -> None:
+def test_what_does_not_fit_is_one_line() -> None:
     base = IID(num_clients=4)
     for text in ("rotat 90", "rotate x", "rotate", "contrast", "contrast 6", "inverse 2", "colour"):
         with pytest.raises(ConfigError, match=rf"partition.bank={text} is not allowed") as error:

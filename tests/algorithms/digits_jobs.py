@@ -1,6 +1,4 @@
-"""Small jobs on handwritten digits, built from the shipped config, for every algorithm and every
-scenario.
-"""
+"""Small jobs on handwritten digits, from the shipped config, for every method and scenario."""
 
 from __future__ import annotations
 
@@ -127,10 +125,7 @@ def engine_of(engine: str, algorithm: str) -> Engine:
     """An engine on the data and the model of a small job."""
     pool = job_of(algorithm).federations[0].pool
     model = Objects().make(
-        config_of(algorithm)["model"],
-        "model",
-        in_shape=pool.shape,
-        num_classes=pool.num_classes,
+        config_of(algorithm)["model"], "model", in_shape=pool.shape, num_classes=pool.num_classes
     )
     return make_engine(engine, model, pool, None)
 

@@ -13,11 +13,12 @@ import torch
 from configs import composed
 from fronts import Front
 from states import dense
+from toy_data import federation_of, pool_of
 
 from fedclust.algorithms.fedper import FedPer
 from fedclust.config.objects import Objects
 from fedclust.config.tree import CONF
-from fedclust.core.types import ClientModels, Cost, Federation, Pool, Round, Split
+from fedclust.core.types import ClientModels, Cost, Federation, Pool, Round
 from fedclust.core.verbs import Algorithm, Engine
 from fedclust.engines.fused import FusedEngine
 from fedclust.models.mlp import mlp
@@ -56,10 +57,8 @@ def federation(seed: int = 0, *, equal: bool = True) -> Federation:
         train.append(torch.arange(begin, begin + count))
         test.append(torch.arange(begin + count, begin + count + 8))
         begin += count + 8
-    one, zero = torch.ones(1), torch.zeros(1)
-    pool = Pool(x=torch.cat(xs), y=torch.cat(ys), scale=one, shift=zero, num_classes=CLASSES)
-    group = torch.arange(CLIENTS) % GROUPS
-    return Federation(pool=pool, train=Split.of(train), test=Split.of(test), group=group)
+    pool = pool_of(torch.cat(xs), torch.cat(ys), CLASSES)
+    return federation_of(pool, train, torch.arange(CLIENTS) % GROUPS, test)
 
 
 def engine_for(
@@ -77,9 +76,7 @@ def engine_for(
 def softmax_gradient(
     model: torch.Tensor, fed: Federation, client: int
 ) -> tuple[float, torch.Tensor]:
-    """Mean cross-entropy of softmax regression on a client's training data and its gradient, by
-    hand.
-    """
+    """Mean cross-entropy of softmax regression on a client's data, and its gradient, by hand."""
     rows = fed.train.of_client(client)
     x, y = fed.pool.x[rows].double(), fed.pool.y[rows]
     weight, bias = model[:18].double().view(3, 6), model[18:].double()
@@ -125,11 +122,14 @@ def simulate(
     rounds: Sequence[Round],
     state: Any = None,
     kind: Callable[[Model, Pool], Engine] = FusedEngine,
+    **front: Any,
 ) -> tuple[list[Any], list[Cost]]:
-    """States after every round, and all reports, that of `init` first; goes on from `state` if
-    given.
+    """States after every round, from `state` on if given, and all reports, first that of `init`.
+
+    `front` says how the server adds updates up, or who forges them.
     """
     clients = engine_for(rounds[0].fed, getattr(algorithm, "base", algorithm), kind)
+    clients = replace(clients, **front)
     states, reports = list[Any](), list[Cost]()
     for rnd in rounds:
         if state is None:
@@ -139,6 +139,14 @@ def simulate(
         states.append(state)
         reports.append(report)
     return states, reports
+
+
+def started(name: str, fed: Federation, *overrides: str) -> tuple[Any, Any, Any]:
+    """A method, its state before round 0 and the clients of that round."""
+    algorithm: Any = configured(name, *overrides)
+    rnd = rounds_of(fed, 1)[0]
+    clients = engine_for(fed, algorithm).at(rnd)
+    return algorithm, algorithm.init(clients, rnd)[0], clients
 
 
 def same(a: Any, b: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from digits_jobs import config_of
-from planted import ALGORITHMS, configured, engine_for, federation, rounds_of, same
+from planted import ALGORITHMS, configured, federation, rounds_of, same, simulate
 from scipy.optimize import minimize
 from test_damage import Told
 from torch import Tensor
@@ -175,12 +175,7 @@ def test_every_method_that_averages_takes_them(name: str) -> None:
     rounds = rounds_of(fed, 6)
 
     def last(rule: Any) -> Any:
-        clients = engine_for(fed, getattr(algorithm, "base", algorithm))
-        clients.aggregation = rule
-        state = algorithm.init(clients.at(rounds[0]), rounds[0])[0]
-        for rnd in rounds:
-            state = algorithm.round(state, clients.at(rnd), rnd)[0]
-        return state
+        return simulate(algorithm, rounds, aggregation=rule)[0][-1]
 
     plain = last(None)
     assert same(plain, last(TrimmedMean(trim=0)))  # to the bit

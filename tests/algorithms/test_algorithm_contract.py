@@ -1,7 +1,4 @@
-"""What every algorithm promises, over every conf/algorithm/*.yaml.
-
-Two runs of each are shared by the tests: one of all clients, and one in which some never arrive.
-"""
+"""What every method promises; two runs of each are shared: of all clients and without some."""
 
 from __future__ import annotations
 

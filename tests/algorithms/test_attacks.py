@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 import torch
 from digits_jobs import config_of
-from planted import ALGORITHMS, CLIENTS, configured, engine_for, federation, rounds_of, same
+from planted import (
+    ALGORITHMS,
+    CLIENTS,
+    configured,
+    engine_for,
+    federation,
+    rounds_of,
+    same,
+    simulate,
+)
 from torch import Tensor
 
 from fedclust.algorithms.layers.finetune import FineTune
@@ -130,14 +139,10 @@ def test_every_method_sees_forged_updates(name: str) -> None:
     (besieged,) = under_attack({0: fed}, SignFlip(share=0.25)).values()
     algorithm = configured(name)
 
+    rounds = [replace(rnd, fed=besieged) for rnd in rounds_of(fed, 2)]
+
     def last(attack: Any) -> Any:
-        clients = engine_for(fed, getattr(algorithm, "base", algorithm))
-        clients.attack = attack
-        rounds = [replace(rnd, fed=besieged) for rnd in rounds_of(fed, 2)]
-        state = algorithm.init(clients.at(rounds[0]), rounds[0])[0]
-        for rnd in rounds:
-            state = algorithm.round(state, clients.at(rnd), rnd)[0]
-        return state
+        return simulate(algorithm, rounds, attack=attack)[0][-1]
 
     assert not same(last(None), last(SignFlip()))
 

@@ -1,6 +1,4 @@
-"""Identities between FedAvg, FedProx, Local, the oracle and LCFL's warm-up; averages and costs by
-hand.
-"""
+"""Identities between FedAvg, FedProx, Local, the oracle and LCFL's warm-up; averages by hand."""
 
 from __future__ import annotations
 
@@ -53,10 +51,7 @@ def test_average_by_hand() -> None:
     local = LocalResult(params=params, slots=None, loss=loss, first_loss=2 * loss, steps=steps)
     models = torch.full((3, 2), 9.0)
     clients: Any = SimpleNamespace(
-        discrepancy=True,
-        exact=True,
-        server=Server(),
-        layout=Layout(names=("w",), shapes=((2,),)),
+        discrepancy=True, exact=True, server=Server(), layout=Layout(names=("w",), shapes=((2,),))
     )
     uniform, report = average(clients, local, models, label, ids, rnd, "uniform")
     assert uniform.tolist() == [[3.5, 9.0], [3.0, 4.0], [9.0, 9.0]]
@@ -212,13 +207,6 @@ def test_lcfl_is_fedavg_bit_by_bit_through_the_warmup(name: str) -> None:
         assert torch.equal(fedavg[t].model, lcfl[t].models)
         assert fedavg_reports[t + 1] == lcfl_reports[t + 1]
     assert len(lcfl[5].models) == GROUPS
-
-
-def test_warmup_participation_equal_to_the_runs_changes_nothing() -> None:
-    rounds = rounds_of(federation(), 5, participation=0.5)
-    asked, _ = simulate(configured("lcfl", "algorithm.warmup.participation=0.5"), rounds)
-    silent, _ = simulate(configured("lcfl"), rounds)
-    assert all(same(a, b) for a, b in zip(asked, silent, strict=True))
 
 
 def test_oracle_is_fedavg_in_every_group() -> None:

@@ -22,7 +22,6 @@ from fedclust.algorithms.cfl_gp import reduced
 from fedclust.algorithms.parts.matching import matched, renumbered
 from fedclust.core.front import Gradient
 from fedclust.helpers.errors import ConfigError, DivergedError
-from fedclust.helpers.ops import distances
 
 FULL = "solver.batch_size=null"
 
@@ -63,13 +62,6 @@ def test_the_reduction_is_the_best_approximation_of_its_rank() -> None:
     torch.testing.assert_close(place @ place.T, best)
     torch.testing.assert_close(place.abs().flip(1), (profile.double() @ v[:3].T).abs())
     assert reduced(profile, 12).shape == (7, 7)
-
-
-def test_an_orthogonal_map_of_the_gradients_changes_no_distance() -> None:
-    profile = random_rows(6, 20)
-    turn = torch.linalg.qr(random_rows(20, 20, seed=1)).Q
-    one, other = reduced(profile, 2), reduced(profile @ turn, 2)
-    torch.testing.assert_close(distances(one, one), distances(other, other), atol=1e-4, rtol=1e-4)
 
 
 def test_gradients_that_are_not_finite_end_the_seed() -> None:
@@ -115,15 +107,6 @@ def test_labels_move_at_clusterings_only_and_keep_their_numbers() -> None:
     if partition_of(states[0].label) == partition_of(states[2].label):
         assert torch.equal(states[0].label, states[2].label)
     assert torch.equal(states[2].profile, states[-1].profile)
-
-
-def test_the_mean_of_equal_gradients_is_the_gradient() -> None:
-    """With a step so short that the models stay where they are."""
-    fed = federation()
-    options = (FULL, "solver.lr=1e-9", "algorithm.period=1")
-    states, _ = simulate(configured("cfl_gp", *options), rounds_of(fed, 4))
-    torch.testing.assert_close(states[-1].profile, states[0].profile)
-    assert states[-1].sent.tolist() == [4] * CLIENTS
 
 
 def test_accumulation_in_closed_form() -> None:

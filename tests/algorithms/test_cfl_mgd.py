@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,6 +18,7 @@ from planted import (
     federation,
     rounds_of,
     simulate,
+    started,
 )
 from torch import Tensor
 
@@ -51,9 +51,7 @@ def test_without_momentum_it_is_ifca_bit_by_bit(averaging: str, owner: str) -> N
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_one_client_alone_is_a_heavy_ball(steps: int) -> None:
-    """chi^s = chi^(s-1) - eta * gradient(chi^(s-1)) + beta * (chi^(s-1) - chi^(s-2)), across
-    rounds.
-    """
+    """chi^s = chi^(s-1) - eta gradient(chi^(s-1)) + beta (chi^(s-1) - chi^(s-2)), across rounds."""
     fed = federation()
     clients = engine_for(fed)
     rounds = [replace(rnd, cohort=torch.tensor([5])) for rnd in rounds_of(fed, 3)]
@@ -74,9 +72,7 @@ def test_one_client_alone_is_a_heavy_ball(steps: int) -> None:
 
 
 def test_model_averaging_by_hand() -> None:
-    """Each participant goes on with its cluster's momentum; models and momenta are averaged
-    alike.
-    """
+    """Participants go on with their cluster's momentum; models and momenta are averaged alike."""
     fed = federation(equal=False)
     clients, rounds = engine_for(fed), rounds_of(fed, 3, participation=0.75)
     algorithm: Any = configured("cfl_mgd", "algorithm.aggregation=by_samples")
@@ -144,19 +140,18 @@ def test_in_its_first_round_it_does_not_matter_who_owns_the_momenta() -> None:
     assert torch.equal(held, cluster.momentum[cluster.momentum.any(1)].unique(dim=0))
 
 
-def test_a_cluster_nobody_joins_keeps_model_and_momentum() -> None:
-    fed = federation()
-    rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)
-    for averaging in ("model", "gradient"):
-        algorithm: Any = configured("cfl_mgd", f"algorithm.averaging={averaging}")
-        state, _ = algorithm.init(clients.at(rnd), rnd)
-        hopeless = state.models.clone()
-        hopeless[1] *= 1e4
-        state = replace(state, models=hopeless, momentum=torch.ones_like(hopeless))
-        after, _ = algorithm.round(state, clients.at(rnd), rnd)
-        for name in ("models", "momentum"):
-            assert torch.equal(getattr(after, name)[1], getattr(state, name)[1])
-            assert not torch.equal(getattr(after, name)[0], getattr(state, name)[0])
+@pytest.mark.parametrize("name", ["cfl_mgd", "ifca"])
+@pytest.mark.parametrize("averaging", ["model", "gradient"])
+def test_a_cluster_nobody_joins_keeps_model_and_momentum(name: str, averaging: str) -> None:
+    algorithm, state, clients = started(name, federation(), f"algorithm.averaging={averaging}")
+    hopeless = state.models.clone()
+    hopeless[1] *= 1e4
+    more = {"momentum": torch.ones_like(hopeless)} if name == "cfl_mgd" else {}
+    state = replace(state, models=hopeless, **more)
+    after, _ = algorithm.round(state, clients, clients.rnd)
+    for kept in ("models", *more):
+        assert torch.equal(getattr(after, kept)[1], getattr(state, kept)[1])
+        assert not torch.equal(getattr(after, kept)[0], getattr(state, kept)[0])
 
 
 @pytest.mark.parametrize("denominator", ["all", "participants", "cluster"])
@@ -193,41 +188,6 @@ def test_gradient_averaging_by_hand(owner: str, denominator: str) -> None:
     assert report.gradient_steps == 6
 
 
-@pytest.mark.parametrize("averaging", ["model", "gradient"])
-def test_owners_agree_while_nobody_moves(averaging: str) -> None:
-    fed = federation()
-    settings = ("num_clusters=1", f"algorithm.averaging={averaging}")
-    rounds = rounds_of(fed, 4)
-    cluster, _ = simulate(configured("cfl_mgd", *settings), rounds)
-    client, _ = simulate(
-        configured("cfl_mgd", *settings, "algorithm.momentum_owner=client"), rounds
-    )
-    torch.testing.assert_close(cluster[-1].models, client[-1].models, rtol=1e-5, atol=1e-6)
-    assert client[-1].momentum.shape == (CLIENTS, 21)
-    torch.testing.assert_close(
-        client[-1].momentum, cluster[-1].momentum.expand(CLIENTS, -1), rtol=1e-5, atol=1e-6
-    )
-
-
-def test_the_owner_decides_what_a_client_carries_into_another_cluster() -> None:
-    fed = federation()
-    clients, rnd = engine_for(fed), replace(rounds_of(fed, 1)[0], cohort=torch.tensor([4]))
-    after = {}
-    for owner, rows in (("cluster", GROUPS), ("client", CLIENTS)):
-        algorithm: Any = configured("cfl_mgd", f"algorithm.momentum_owner={owner}")
-        state, _ = algorithm.init(clients.at(rnd), rnd)
-        joined = int(clients.at(rnd).loss(state.models, rnd.cohort).argmin())
-        momentum = torch.ones(rows, 21)
-        momentum[4 if owner == "client" else joined] = 0  # what this participant goes on from
-        state = replace(state, momentum=momentum)
-        after[owner] = algorithm.round(state, clients.at(rnd), rnd)[0].models
-        resting = algorithm.round(replace(state, momentum=0 * momentum), clients.at(rnd), rnd)[
-            0
-        ].models
-        assert torch.equal(after[owner], resting)
-    assert torch.equal(after["cluster"], after["client"])
-
-
 @pytest.mark.parametrize(("weight", "first"), [(None, 2.0), ([1, 3, 1], 2.5)])
 def test_shared_momenta_by_hand(weight: list[int] | None, first: float) -> None:
     """Clients 0 and 2 are in cluster 0 with the momenta 1 and 3, client 3 in cluster 1 with 10."""
@@ -258,61 +218,3 @@ def test_lagged_momentum_takes_the_gradient_of_the_participation_before() -> Non
     assert torch.equal(states[0].gradient, gradient)
     expected = start - LR * gradient.mean(0)
     torch.testing.assert_close(states[1].models, expected, rtol=1e-5, atol=1e-6)
-
-
-class Regression:
-    """Linear regression on 12 clients, w* of the client's group; half the mean squared error."""
-
-    def __init__(self, truth: Tensor) -> None:
-        draw = torch.Generator().manual_seed(0)
-        self.x = torch.randn(CLIENTS, 30, truth.shape[1], generator=draw) * torch.tensor(
-            [1.0, 0.5, 0.2]
-        )
-        group = torch.arange(CLIENTS) % len(truth)
-        noise = 0.1 * torch.randn(CLIENTS, 30, generator=draw)
-        self.y = torch.einsum("cnd,cd->cn", self.x, truth[group]) + noise
-
-    def at(self, rnd: object) -> Any:
-        return self
-
-    def loss(self, models: Tensor, ids: Tensor) -> Tensor:
-        error = torch.einsum("cnd,kd->ckn", self.x[ids], models) - self.y[ids].unsqueeze(1)
-        return error.square().mean(2) / 2
-
-    def grad(self, asked: Gradient) -> Tensor:
-        x = self.x[asked.ids]
-        error = torch.einsum("cnd,cd->cn", x, asked.begun) - self.y[asked.ids]
-        return torch.einsum("cn,cnd->cd", error, x) / self.y.shape[1]
-
-    def solution(self, ids: Sequence[int]) -> Tensor:
-        """The least-squares solution of some clients together, where their gradients sum to
-        zero.
-        """
-        x, y = self.x[list(ids)].flatten(0, 1), self.y[list(ids)].flatten()
-        return torch.linalg.lstsq(x, y.unsqueeze(1)).solution.squeeze(1)
-
-
-def test_two_regressions_reach_the_fixed_points_with_and_without_momentum() -> None:
-    """Good start, two clusters: each ends where its group's gradients cancel, sooner with
-    momentum.
-    """
-    truth = torch.tensor([[1.0, -1.0, 2.0], [-1.0, 1.0, -2.0]])
-    clients, rounds = Regression(truth), rounds_of(federation(), 500)
-    fixed = torch.stack([clients.solution(range(g, CLIENTS, 2)) for g in (0, 1)])
-    early = {}
-    for beta in (0.0, 0.5, BETA):
-        settings = (
-            "num_clusters=2",
-            OPTION_ONE,
-            "solver.lr=1.0",
-            f"algorithm.solver.momentum={beta}",
-        )
-        algorithm: Any = configured("cfl_mgd", *settings)
-        models = 0.3 * truth
-        state = algorithm.State(models=models, momentum=torch.zeros_like(models), gradient=None)
-        for rnd in rounds:
-            state, _ = algorithm.round(state, clients.at(rnd), rnd)
-            if rnd.t == 100:
-                early[beta] = float((state.models - fixed).norm())
-        torch.testing.assert_close(state.models, fixed, rtol=1e-3, atol=1e-3)
-    assert early[BETA] < early[0.5] < early[0.0]

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from digits_jobs import config_of
-from states import assert_same_bits
+from run_folders import assert_same_runs
 from torch import Tensor
 
 from fedclust.config.build import Job, build
@@ -70,24 +69,6 @@ def half(crashed: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(crashed, tmp_path / "half"))
 
 
-def results(folder: Path) -> tuple[pd.DataFrame, bytes, dict[str, Any]]:
-    """Everything but the seconds: the numbers, the clients' table, the newest state of seed 0."""
-    rounds = pd.read_csv(folder / "rounds.csv", dtype=str)
-    rounds = rounds[rounds["metric"] != "seconds"].reset_index(drop=True)
-    root = folder / "checkpoints"
-    newest = json.loads((root / "latest.json").read_text())["round"]
-    saved = torch.load(root / f"round={newest}" / "seed=0.pt", weights_only=True)
-    return rounds, (folder / "clients.parquet").read_bytes(), saved["state"]
-
-
-def assert_same(one: Path, other: Path) -> None:
-    rounds, clients, state = results(one)
-    expected = results(other)
-    pd.testing.assert_frame_equal(rounds, expected[0])
-    assert clients == expected[1]
-    assert_same_bits(state, expected[2])
-
-
 FILES = [
     "checkpoints/latest.json",
     "checkpoints/round=4/record.json",
@@ -128,7 +109,7 @@ def test_any_damage_is_told_and_changes_nothing(
     except RunFolderError:
         assert name == "config.yaml"
         return
-    assert_same(half, whole)
+    assert_same_runs(half, whole)
     # what no result depends on, or another copy stands in for
     silent = name == "versions.json" or name.endswith("record.json")
     silent |= part == "deleted" and name in ("status.json", "checkpoints/latest.json")
@@ -232,7 +213,7 @@ def test_a_disk_that_is_full_while_a_state_is_saved_is_an_error_of_the_system(
         with pytest.raises(OSError, match="No space left on device"):
             run(job, RunFolder(half, CONFIG), Silent())
     run(job, RunFolder(half, CONFIG), Silent())
-    assert_same(half, whole)
+    assert_same_runs(half, whole)
 
 
 class FullFile(io.BytesIO):

@@ -1,6 +1,4 @@
-"""Every key of ten small jobs, changed: the numbers change, the value is refused, or it is said to
-be without effect.
-"""
+"""Every key of small jobs, changed: numbers change, or it is refused or said to have no effect."""
 
 from __future__ import annotations
 

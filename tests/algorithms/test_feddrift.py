@@ -46,9 +46,7 @@ def one_concept() -> Federation:
 
 
 def drifting(steps: Sequence[dict[int, int]], length: int) -> list[Round]:
-    """Rounds of several steps; in each, some clients get another concept: classes moved by so
-    many.
-    """
+    """Rounds of several steps, in each of which some clients' classes move by so many."""
     start = one_concept()
     concept, rounds = torch.zeros_like(start.group), list[Round]()
     for step, change in enumerate(steps):
@@ -225,9 +223,7 @@ def stepped(
 
 
 def test_data_of_new_concepts_say_nothing_about_merging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models 0 and 1 are 0.4 worse on each other's data; with the new client's it would be 0.225
-    on those of model 0.
-    """
+    """Models 0 and 1 are 0.4 apart; with the new client's data model 0 would be worse by 0.225."""
     share = [[0.9, 0.5, 0], [0.5, 0.9, 0], [0, 0, 0.9]]
     apart = stepped(monkeypatch, share, 0.9, "algorithm.merge_delta=0.3")
     assert len(apart.models) == 3

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice, pairwise
 from typing import Any
 
 import pytest
 import torch
-from fronts import Front
-from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, simulate
+from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, simulate, started
 
-from fedclust.core.types import Federation, Pool, Split
-from fedclust.engines.loop import LoopEngine
-from fedclust.models.mlp import mlp
-from fedclust.scenarios.static import Static
+from fedclust.core.types import Split
 
 EVERYBODY = torch.arange(CLIENTS)
 FULL = ("solver.batch_size=null", "solver.epochs=1")
-
-
-def started(name: str, fed: Federation, *overrides: str) -> tuple[Any, Any, Any]:
-    """A method, its state before round 0 and the clients of that round."""
-    algorithm: Any = configured(name, *overrides)
-    rnd = rounds_of(fed, 1)[0]
-    clients = engine_for(fed, algorithm).at(rnd)
-    return algorithm, algorithm.init(clients, rnd)[0], clients
 
 
 def test_a_full_batch_round_by_hand() -> None:
@@ -53,23 +40,6 @@ def test_a_full_batch_round_by_hand() -> None:
     assert costs[2].models_down == costs[2].models_up == 3 * CLIENTS
     assert costs[2].gradient_steps == 3 * CLIENTS
     assert costs[2].scalars_up == 0
-
-
-def test_the_likelihood_does_not_fall() -> None:
-    """One client, small full-batch steps: an EM step cannot make its data less likely."""
-    whole = federation()
-    only = [whole.train.of_client(0)] + [torch.empty(0, dtype=torch.int64)] * (CLIENTS - 1)
-    fed = replace(whole, train=Split.of(only))
-    algorithm: Any = configured("fedem", "solver.lr=0.1", *FULL)
-    clients = engine_for(fed)
-    rnd = replace(rounds_of(whole, 1)[0], fed=fed, cohort=torch.tensor([0]))
-    state, _ = algorithm.init(clients.at(rnd), rnd)
-    likelihood = []
-    for _ in range(25):
-        loss = clients.at(rnd).example_losses(state.models, rnd.cohort)[0]
-        likelihood.append(float((state.share[0].log() - loss).logsumexp(1).sum()))
-        state, _ = algorithm.round(state, clients.at(rnd), rnd)
-    assert all(later > earlier for earlier, later in pairwise(likelihood))
 
 
 def test_shares_add_up_and_equal_components_stay_equal() -> None:
@@ -161,28 +131,6 @@ def test_expectation_of_fedrc_by_hand() -> None:
         assert not got[row, len(y) :].any()
 
 
-def test_how_common_a_label_is_everywhere_does_not_matter_to_fedrc() -> None:
-    """Counts of each label times a factor that all clusters share: their sums are kept equal."""
-    fed = federation()
-    rounds = rounds_of(fed, 1)
-    algorithm: Any = configured("fedrc")
-    states, _ = simulate(algorithm, rounds)
-    clients = engine_for(fed).at(rounds[0])
-    even = torch.tensor([[0.2, 0.3, 0.5], [0.5, 0.3, 0.2], [0.35, 0.3, 0.35]])
-    rare = even * torch.tensor([0.5, 1.0, 0.5])  # in all clusters alike
-
-    def expected(frequency: torch.Tensor) -> torch.Tensor:
-        count = torch.zeros_like(states[0].count)
-        count[0] = 100 * frequency
-        state = replace(states[0], count=count)
-        belongs: torch.Tensor = algorithm.expect(state, EVERYBODY, clients, rounds[0])
-        return belongs
-
-    assert rare.sum(1).tolist() == pytest.approx([0.65] * 3)
-    torch.testing.assert_close(expected(even), expected(rare))
-    assert (expected(even) - expected(even.flip(1))).abs().max() > 0.01
-
-
 def test_fedrc_can_serve_the_heaviest_model_alone() -> None:
     fed = federation()
     rounds = rounds_of(fed, 2)
@@ -195,39 +143,3 @@ def test_fedrc_can_serve_the_heaviest_model_alone() -> None:
     assert torch.equal(served.label, states[1].share.argmax(1))
     assert torch.equal(soft.weight, states[1].share)
     assert torch.equal(soft.label, served.label)
-
-
-def two_concepts() -> Federation:
-    """Four clients: the first two call blobs 0 to 3 by their number, the last two by that of the
-    neighbour; of each two one has blobs 0 and 1, the other 2 and 3.
-    """
-    draw = torch.Generator().manual_seed(1)
-    xs, ys = [], []
-    for concept in (0, 1):
-        for half in (0, 1):
-            blob = 2 * half + torch.randint(0, 2, (40,), generator=draw)
-            xs.append(3 * torch.eye(4)[blob] + 0.5 * torch.randn(40, 4, generator=draw))
-            ys.append(blob ^ concept)
-    one = torch.ones(1)
-    pool = Pool(x=torch.cat(xs), y=torch.cat(ys), scale=one, shift=0 * one, num_classes=4)
-    rows = Split.of(list(torch.arange(160).split(40)))
-    return Federation(pool=pool, train=rows, test=rows, group=torch.tensor([0, 0, 1, 1]))
-
-
-@pytest.mark.full
-def test_fedrc_joins_clients_of_one_concept_whose_labels_differ() -> None:
-    """From this start FedEM puts three clients together; FedRC finds the concepts."""
-    fed, front = two_concepts(), Front(LoopEngine(mlp((4,), 4, hidden=[]), two_concepts().pool))
-    found = {}
-    for name in ("fedem", "fedrc"):
-        small = ("num_clusters=2", "solver.lr=0.1", "solver.batch_size=null", "solver.epochs=3")
-        algorithm: Any = configured(name, *small)
-        state: Any = None
-        for rnd in islice(Static(participation=1.0).rounds(fed, 1), 20):
-            if state is None:
-                state, _ = algorithm.init(front.at(rnd), rnd)
-            state, _ = algorithm.round(state, front.at(rnd), rnd)
-        assert (state.share.amax(1) > 0.99).all()
-        found[name] = state.share.argmax(1).tolist()
-    assert found["fedrc"] in ([0, 0, 1, 1], [1, 1, 0, 0])
-    assert sorted(found["fedem"]) in ([0, 0, 0, 1], [0, 1, 1, 1])

@@ -6,21 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, simulate
+from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, simulate, started
 
 from fedclust.algorithms.parts.mixtures import drawn
 from fedclust.core.front import Gradient
-from fedclust.core.types import Federation
 
 EVERYBODY = torch.arange(CLIENTS)
-
-
-def started(fed: Federation, *overrides: str) -> tuple[Any, Any, Any]:
-    """The method, its state before round 0 and the clients of that round."""
-    algorithm: Any = configured("fedsoft", *overrides)
-    rnd = rounds_of(fed, 1)[0]
-    clients = engine_for(fed, algorithm).at(rnd)
-    return algorithm, algorithm.init(clients, rnd)[0], clients
 
 
 def test_a_full_batch_round_by_hand() -> None:
@@ -54,7 +45,7 @@ def test_without_pull_personal_models_are_trained_alone() -> None:
     rounds = rounds_of(fed, 3, participation=0.5)
     states, _ = simulate(configured("fedsoft", "algorithm.solver.proximal=0"), rounds)
     local: Any = configured("local", "algorithm.participants=cohort")
-    _, start, _ = started(fed)
+    _, start, _ = started("fedsoft", fed)
     alone, _ = simulate(local, rounds, local.State(models=start.personal))
     assert torch.equal(states[-1].personal.all(), alone[-1].models.all())
 
@@ -66,17 +57,6 @@ def test_one_centre_is_the_mean_of_the_personal_models() -> None:
     assert torch.equal(states[-1].importance, torch.ones(CLIENTS, 1))
     mean = (share.unsqueeze(1) * states[-1].personal.all()).sum(0, keepdim=True)
     torch.testing.assert_close(states[-1].models, mean)
-
-
-def test_a_strong_pull_ends_at_the_centres_of_a_clients_data() -> None:
-    """lr * lambda = 1 forgets the own model: w = sum_s u_s c_s - lr * gradient."""
-    fed = federation()
-    strong = ("algorithm.solver.proximal=200", "algorithm.solver.lr=0.005")
-    algorithm, state, clients = started(fed, *strong)
-    after, _ = algorithm.round(state, clients, clients.rnd)
-    u = after.importance / after.importance.sum(1, keepdim=True)
-    gap = (after.personal.all() - u @ state.models).norm(dim=1).max()
-    assert float(gap) < 0.02 * float((state.personal.all() - u @ state.models).norm(dim=1).min())
 
 
 def test_equal_centres_leave_everything_to_the_first() -> None:

@@ -24,7 +24,6 @@ from fedclust.algorithms.feroma import Feroma, share_by
 from fedclust.algorithms.parts.profiles import fitted, nearest, placed, random_halves, unlabelled
 from fedclust.core.front import Train
 from fedclust.core.types import Federation, Split
-from fedclust.engines.loop import LoopEngine
 
 ONCE = ("algorithm.warmup=1", "algorithm.halves=null")
 SIZE = 2 * CLASSES * (1 + CLASSES)  # numbers of a profile
@@ -60,17 +59,6 @@ def test_shares_in_closed_form() -> None:
     nobody: Any = configured("feroma", "algorithm.weighting=softmax", "algorithm.least_weight=1.1")
     assert nobody.shares(distance).tolist() == [[0.5, 0.5]] * 3
     assert share_by(torch.tensor([[0.8, 0.2]]), torch.tensor([1, 4])).tolist() == [[0.5, 0.5]]
-
-
-def test_equal_shares_are_fedavg_too() -> None:
-    """A threshold that nobody reaches weighs all models by their examples alone."""
-    fed, rounds = federation(equal=False), rounds_of(federation(equal=False), 4)
-    equal = ("algorithm.weighting=softmax", "algorithm.least_weight=2")
-    states, _ = simulate(configured("feroma", *ONCE, *equal), rounds, kind=LoopEngine)
-    fedavg, _ = simulate(configured("fedavg"), rounds, kind=LoopEngine)
-    own, count = states[-1].own.all(), fed.train.count
-    mean = (count.unsqueeze(1) * own).sum(0, keepdim=True) / count.sum()
-    torch.testing.assert_close(mean, fedavg[-1].model)
 
 
 def test_without_noise_clients_go_on_alone_while_their_data_stay() -> None:

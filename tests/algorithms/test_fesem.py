@@ -23,9 +23,7 @@ def fesem(k: int = 2, **options: Any) -> FeSEM:
 
 
 def toy() -> tuple[Any, ToyEngine]:
-    """Cluster models begin at -1 and 10, the clients at 1; client i adds PULL[i] to what it
-    gets.
-    """
+    """Cluster models begin at -1 and 10, clients at 1; client i adds PULL[i] to what it gets."""
     clients = ToyEngine(pull=PULL, start=torch.tensor([[-1.0], [10.0], [1.0]]))
     return toy_federation([[i % 3] for i in range(6)]), clients
 

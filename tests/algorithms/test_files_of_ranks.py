@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from digits_jobs import config_of
+from run_folders import Interrupting, saved
 from states import assert_same_bits
 from two_ranks import Pair
 
@@ -27,20 +25,12 @@ ALGORITHMS = ["fedavg", "ifca", "lcfl"]
 OVERRIDES = ("engine=loop", "solver.momentum=0.9", "eval_every=2")
 
 
-class Interrupting(Silent):
-    """Sends this process a signal when round 2 is complete."""
-
-    def round(self, t: int, values: Mapping[str, float]) -> None:
-        if t == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
 def play(
     ranks: Ranks, config: Mapping[str, Any], folder: Path, interrupted: int | None = None
 ) -> str:
     """Run a job on one of the ranks; where rank `interrupted` gets a signal, how the job ends."""
     kind = RunFolder if ranks.leads else ReadFolder
-    progress = Interrupting() if ranks.rank == interrupted else Silent()
+    progress = Interrupting([2]) if ranks.rank == interrupted else Silent()
     try:
         with ranks.together():
             run(build(config), kind(folder, config), progress)
@@ -69,13 +59,7 @@ def assert_same(one: Path, other: Path) -> None:
     for name, content in expected.items():
         assert found[name] == content, name
     for seed in (0, 1):
-        states = [
-            torch.load(folder / "checkpoints" / "round=6" / f"seed={seed}.pt", weights_only=True)[
-                "state"
-            ]
-            for folder in (one, other)
-        ]
-        assert_same_bits(*states)
+        assert_same_bits(*(saved(folder, seed)["state"] for folder in (one, other)))
 
 
 @pytest.mark.slow

@@ -1,6 +1,4 @@
-"""The first rounds of every algorithm: as they were, the same in every engine, for seeds in any
-company.
-"""
+"""The first rounds of every method: as they were, in every engine, for seeds in any company."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""FlexCFL: cold starts, migration, inter-group aggregation and costs by hand; its identity with
-FedAvg.
-"""
+"""FlexCFL: cold starts, migration, inter-group aggregation and costs by hand; limit FedAvg."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ def flexcfl(k: int = 3, **options: Any) -> FlexCFL:
 
 
 def toy(ids: int = 12, classes: int = 3) -> tuple[Any, ToyEngine]:
-    """Client i moves models along direction i % 3 in the plane and owns two examples of class i %
-    3.
-    """
+    """Client i moves along direction i % 3 in the plane and owns two examples of class i % 3."""
     angle = ANGLES[torch.arange(ids) % 3]
     length = 1 + 0.1 * torch.arange(ids)
     pull = torch.stack([angle.cos(), angle.sin()], 1) * length.unsqueeze(1)
@@ -233,23 +229,6 @@ def test_inter_group_aggregation_by_hand() -> None:
     normalised = InterGroup(rate=0.5)(models)
     torch.testing.assert_close(normalised, literal / (1 + weight).unsqueeze(1))
     assert InterGroup()(models) is models
-
-
-def test_normalised_is_a_convex_combination_and_literal_grows() -> None:
-    models = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
-    mixed = InterGroup(rate=5.0)(models)
-    combination = torch.linalg.lstsq(models.T.double(), mixed.T.double()).solution.T
-    torch.testing.assert_close(combination @ models.double(), mixed.double(), atol=1e-5, rtol=0)
-    assert (combination > 0).all()
-    torch.testing.assert_close(
-        combination.sum(1), torch.ones(5, dtype=torch.float64), atol=1e-5, rtol=0
-    )
-    same = torch.ones(3, 4)
-    torch.testing.assert_close(InterGroup(rate=5.0)(same), same)
-    grown = same
-    for _ in range(10):
-        grown = InterGroup(rate=5.0, normalize=False)(grown)
-    torch.testing.assert_close(norms(grown), norms(same) + 10 * 5.0 * 2)
     assert torch.isfinite(InterGroup(rate=5.0)(torch.zeros(3, 4))).all()
 
 
@@ -297,11 +276,7 @@ def test_random_joining_keeps_the_clustered_and_spreads_the_rest() -> None:
     assert int((size - 190).abs().max()) < 45, "four standard deviations"
     assert report.models_down == ids
     assert report.gradient_steps == ids
-    half, _ = algorithm.round(
-        state,
-        clients,
-        toy_round(fed, list(range(0, ids, 2))),
-    )
+    half, _ = algorithm.round(state, clients, toy_round(fed, list(range(0, ids, 2))))
     assert torch.equal(half.label[::2], after.label[::2]), "nobody's draw depends on the company"
 
 

@@ -20,7 +20,7 @@ from planted import (
 )
 
 from fedclust.algorithms.flux import Flux
-from fedclust.core.types import Federation, Split
+from fedclust.core.types import Federation
 
 SIZE = 2 * CLASSES * (1 + CLASSES)  # numbers of a descriptor
 EARLY = ("algorithm.warmup=1",)
@@ -28,9 +28,7 @@ PLANTED = (*EARLY, "cluster_method@algorithm.method=kmeans")
 
 
 def apart(*, equal: bool = True) -> Federation:
-    """The planted federation, but group g sees its inputs about 6 g, 1 + 2 g times as wide: to see
-    that takes no labels.
-    """
+    """The planted federation, but group g sees inputs about 6 g, 1 + 2 g times as wide."""
     fed = federation(equal=equal)
     x = fed.pool.x.clone()
     for client in range(CLIENTS):
@@ -63,14 +61,6 @@ def test_planted_groups_are_found_and_train_as_the_oracle_does_from_there() -> N
     assert asked.notes["num_clusters_found"] == 3
     assert (reports[3].models_down, reports[3].floats_up) == (half, 0)
     assert torch.equal(states[-1].encoder, states[0].models)
-
-
-def test_clients_with_the_same_data_are_in_one_cluster() -> None:
-    fed = federation()
-    rows = [fed.train.of_client(5 if i == 2 else i) for i in range(CLIENTS)]
-    twin = replace(fed, train=Split.of(rows))
-    states, _ = simulate(configured("flux", *EARLY), rounds_of(twin, 2))
-    assert states[1].label[2] == states[1].label[5]
 
 
 def test_centroids_are_the_mean_descriptors_of_a_cluster() -> None:

@@ -59,27 +59,6 @@ def test_gradient_averaging_by_hand(denominator: str) -> None:
     assert (report.models_down, report.models_up, report.gradient_steps) == (18, 6, 6)
 
 
-def test_with_one_cluster_one_full_step_options_one_and_two_agree() -> None:
-    rounds = rounds_of(federation(), 3)
-    one_step = ("num_clusters=1", "solver.batch_size=null", "solver.epochs=1")
-    models, _ = simulate(configured("ifca", *one_step), rounds)
-    gradients, _ = simulate(configured("ifca", "algorithm.averaging=gradient", *one_step), rounds)
-    torch.testing.assert_close(models[-1].models, gradients[-1].models, rtol=1e-5, atol=1e-6)
-
-
-def test_a_cluster_nobody_joins_keeps_its_model() -> None:
-    fed = federation()
-    rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)
-    for averaging in ("model", "gradient"):
-        algorithm: Any = configured("ifca", f"algorithm.averaging={averaging}")
-        state, _ = algorithm.init(clients.at(rnd), rnd)
-        hopeless = state.models.clone()
-        hopeless[1] *= 1e4
-        after, _ = algorithm.round(replace(state, models=hopeless), clients.at(rnd), rnd)
-        assert torch.equal(after.models[1], hopeless[1])
-        assert not torch.equal(after.models[0], hopeless[0])
-
-
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_from_a_start_near_the_groups_it_finds_them(seed: int) -> None:
     fed = federation(seed)
@@ -104,22 +83,6 @@ def test_starts() -> None:
     assert spread.models.shape == independent.models.shape
     assert (report.models_down, report.models_up) == (3 + 2 * CLIENTS, 3)
     assert report.gradient_steps == 3 * STEPS
-
-
-def test_spread_start_lies_near_the_groups() -> None:
-    """Its models already fit the planted groups better than random ones."""
-    fed = federation()
-    clients, better = engine_for(fed), 0
-    for seed in range(8):
-        rnd = rounds_of(fed, 1, seed=seed)[0]
-        cost = {}
-        for start in ("independent", "kmeans++"):
-            state: Any = configured("ifca", f"algorithm.start={start}").init(clients.at(rnd), rnd)[
-                0
-            ]
-            cost[start] = float(clients.at(rnd).loss(state.models, rnd.cohort).amin(1).mean())
-        better += cost["kmeans++"] < cost["independent"]
-    assert better >= 7
 
 
 def spread(place: list[float], pull: list[float], seed: int, k: int) -> list[float]:

@@ -1,6 +1,4 @@
-"""JGL: IFCA on mini-batches without gradients, scores and steps by hand, signs, and empty
-clusters.
-"""
+"""JGL: IFCA on mini-batches without gradients, scores and steps by hand, empty clusters."""
 
 from __future__ import annotations
 
@@ -157,66 +155,6 @@ def test_losses_choose_alone_only_where_no_gradient_could_change_it(
     spared = second - least > margin
     assert bool(spared.any()) or (weight > 0.05 and reduction == "mean") or weight == 1
     torch.testing.assert_close(score[~spared], full[~spared])
-
-
-def separated(clients: Clients, rnd: Round, clusters: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Equal models whose last steps are those of the groups; models, models before, true
-    cluster.
-    """
-    group = torch.arange(CLIENTS) % GROUPS % clusters
-    model = clients.init(rnd.stream("init"), 1)
-    gradient = clients.at(rnd).grad(Gradient(model, torch.zeros_like(group), rnd.cohort))
-    mean = cluster_mean(gradient, group, empty=torch.zeros(clusters, model.shape[1]))
-    models = model.repeat(clusters, 1)
-    return models, models + LR * mean, group
-
-
-@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
-def test_the_consistent_sign_finds_the_groups_in_one_step(similarity: str) -> None:
-    fed = federation()
-    clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
-    settings = (f"algorithm.similarity={similarity}", "solver.batch_size=null")
-    models, previous, group = separated(clients, rnd, GROUPS)
-    algorithm: Any = configured("jgl", *settings)
-    state, _ = algorithm.round(
-        initial(algorithm, clients, rnd, models, previous), clients.at(rnd), rnd
-    )
-    assert torch.equal(state.label, group)
-
-
-def test_the_literal_sign_inverts_them() -> None:
-    """Of two groups every device takes the wrong one; of three, none takes the right one."""
-    fed = federation()
-    clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
-    algorithm: Any = configured("jgl", "solver.batch_size=null", "algorithm.sign=literal")
-    models, previous, group = separated(clients, rnd, GROUPS)
-    state, _ = algorithm.round(
-        initial(algorithm, clients, rnd, models, previous), clients.at(rnd), rnd
-    )
-    assert (state.label != group).all()
-    pair = ("solver.batch_size=null", "num_clusters=2")
-    cohort = replace(rnd, cohort=rnd.cohort[rnd.cohort % GROUPS < 2])
-    labels = {}
-    for sign in ("consistent", "literal"):
-        algorithm = configured("jgl", *pair, f"algorithm.sign={sign}")
-        before = initial(algorithm, clients, rnd, models[:2], previous[:2])
-        labels[sign] = algorithm.round(before, clients.at(cohort), cohort)[0].label[cohort.cohort]
-    assert torch.equal(labels["consistent"], cohort.cohort % GROUPS)
-    assert torch.equal(labels["literal"], 1 - labels["consistent"])
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("local", ["step", "solver"])
-def test_from_a_start_near_the_groups_it_finds_them(seed: int, local: str) -> None:
-    fed = federation(seed)
-    rounds, clients = rounds_of(fed, 6, seed=seed), engine_for(fed)
-    near, _ = simulate(configured("oracle"), rounds[:1])
-    algorithm: Any = configured("jgl", f"algorithm.local={local}")
-    before = initial(algorithm, clients, rounds[1], near[0].models, near[0].models)
-    states, _ = simulate(algorithm, rounds[1:], before)
-    assert torch.equal(
-        algorithm.serve(states[-1], clients.at(rounds[-1]), rounds[-1]).label, fed.group
-    )
 
 
 def test_without_a_last_step_the_loss_decides() -> None:

@@ -1,6 +1,4 @@
-"""LCFed: its limit FedAvg, both pulls and the clusters of a round by hand, who joins, what is
-refused.
-"""
+"""LCFed: both pulls and the clusters of a round by hand, who joins."""
 
 from __future__ import annotations
 
@@ -129,9 +127,7 @@ def test_who_was_not_there_joins_the_cluster_of_least_loss() -> None:
     method: Any = configured("lcfed")
     states, _ = simulate(method, rounds)
     there = replace(
-        rounds[1],
-        present=torch.ones(CLIENTS, dtype=torch.bool),
-        cohort=torch.tensor([late]),
+        rounds[1], present=torch.ones(CLIENTS, dtype=torch.bool), cohort=torch.tensor([late])
     )
     assert states[1].label[late] == -1
     clients = engine_for(fed).at(there)

@@ -116,9 +116,7 @@ def test_participants_are_shared_out_by_largest_remainder(
 
 
 def test_clusters_sample_as_many_as_the_run_does() -> None:
-    """Of three clusters of four a quarter and a half: 3 and 6, where rounded shares of 0.375 take
-    6 for the 4 or 5 of the run.
-    """
+    """Of three clusters of four: 3 and 4, where rounded shares of 0.375 take 6."""
     fed = federation()
     everybody = torch.arange(CLIENTS)
     for part, number, rounded in ((0.25, [1, 1, 1], 3), (0.375, [2, 1, 1], 6)):
@@ -238,9 +236,7 @@ def test_a_planned_divisor_stretches_the_step_of_small_clusters() -> None:
 
 
 def test_the_metric_can_look_at_test_data_as_the_released_code_does() -> None:
-    """With them the losses are means over both; where the test data are the training data nothing
-    changes.
-    """
+    """Losses are then means over both, which changes nothing where both are the same."""
     fed = federation()
     clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
     ids = torch.arange(CLIENTS)

@@ -1,6 +1,4 @@
-"""Algorithms and their files with data on a pretended GPU: nothing there meets the host's
-memory.
-"""
+"""Methods and their files on a pretended GPU: nothing there meets the host's memory."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ def test_the_same_rounds(name: str) -> None:
 def test_the_host_hardly_waits(
     name: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By rounds after those in which graphs are captured; the tests of a round included, and a look
-    at whether the labels served are models there are.
-    """
+    """In a round with its test, once graphs are captured."""
     config = {**config_of(name, "seeds=1", "rounds=10"), "device": "cuda"}
     waits: list[int] = []
     with pretend_cuda() as device:

@@ -64,16 +64,6 @@ def test_flhc_asks_everybody_once_more() -> None:
     assert reports[2].gradient_steps == 2 * CLIENTS * STEPS
 
 
-def test_a_threshold_finds_the_number_of_clusters() -> None:
-    fed = federation()
-    options = ("algorithm.metric.norm=cosine", "algorithm.method.threshold=0.5")
-    states, reports = simulate(configured("flhc", *options), rounds_of(fed, 6))
-    assert partition_of(states[-1].label) == partition_of(fed.group)
-    apart = ("algorithm.metric.norm=cosine", "algorithm.method.threshold=1e-4")
-    states, reports = simulate(configured("flhc", *apart), rounds_of(fed, 6))
-    assert reports[6].notes["num_clusters_found"] == CLIENTS
-
-
 def test_kmeans_on_models_is_k_means_of_the_parameters() -> None:
     fed = federation(2)
     rounds, clients = rounds_of(fed, 1), engine_for(fed)

@@ -27,9 +27,7 @@ from fedclust.core.types import Federation
 
 
 def planted_subspaces(noise: float = 0.05) -> Federation:
-    """The planted federation with inputs of group g near a plane of its own: features 2 g and 2 g
-    + 1.
-    """
+    """The planted federation, but inputs of group g lie near the plane of features 2 g, 2 g + 1."""
     fed = federation()
     x = fed.pool.x.clone()
     for client in range(CLIENTS):
@@ -143,13 +141,6 @@ def test_planted_subspaces_are_found_before_the_first_round(angle: str) -> None:
     assert (reports[0].models_down, reports[0].models_up) == (0, 0)
     assert reports[0].floats_up == CLIENTS * FEATURES * 2
     assert (reports[1].models_down, reports[1].models_up) == (CLIENTS, CLIENTS)
-
-
-def test_a_threshold_finds_the_number_of_clusters() -> None:
-    fed = planted_subspaces()
-    options = ("algorithm.num_vectors=2", "algorithm.method.threshold=60")
-    states, _ = simulate(configured("pacfl", *options), rounds_of(fed, 1))
-    assert partition_of(states[0].label) == partition_of(fed.group)
 
 
 def test_groups_train_as_the_oracle() -> None:

@@ -314,9 +314,7 @@ class Arriving(Static):
 @pytest.mark.full
 @pytest.mark.parametrize(("num_clusters", "noise"), [(1, 1.5), (2, 0.5)])
 def test_a_private_job_records_epsilon_and_continues(num_clusters: int, noise: float) -> None:
-    """Of all rounds, each with its own share; with one model nobody is moved, which costs a third
-    of the noise.
-    """
+    """Rounds have their own shares; with one model nobody is moved, a third of the noise."""
     given = f"num_clusters={num_clusters}", "privacy.noise=1.5", "privacy.min_members=1"
     config = config_of("ifca", *ALWAYS, *given, "seeds=1", "rounds=3")
     job = replace(build(config), scenario=Arriving())

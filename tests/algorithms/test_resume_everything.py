@@ -1,22 +1,16 @@
-"""A run that was interrupted ends with the bits of one that was not, for every algorithm and
-scenario.
-"""
+"""An interrupted run ends with the bits of another, for every method and scenario."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-import torch
 from digits_jobs import ALGORITHMS, EVENTFUL, SCENARIOS, config_in
-from states import assert_same_bits
+from run_folders import Interrupting, assert_same_runs, rounds_of
 
 from fedclust.config.build import build
 from fedclust.config.job import Job
@@ -43,17 +37,6 @@ CROSSED = [
 CROSSED += [("lcfl", scenario) for scenario in SCENARIOS if ("lcfl", scenario) not in CROSSED]
 
 
-class Interrupting(Silent):
-    """Sends this process the signal to end when one of some rounds is complete."""
-
-    def __init__(self, after: Collection[int]) -> None:
-        self._after = after
-
-    def round(self, t: int, values: Mapping[str, float]) -> None:
-        if t in self._after:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
 def run_in_pieces(job: Job, folder: RunFolder, after: Collection[int]) -> None:
     """Runs a job that ends after each of the rounds `after` and is started again with new parts."""
     for t in sorted(after):
@@ -64,9 +47,7 @@ def run_in_pieces(job: Job, folder: RunFolder, after: Collection[int]) -> None:
 
 
 def _anew(job: Job, folder: RunFolder) -> Job:
-    """The job with everything new that could remember an earlier start; the data take longer than
-    the run.
-    """
+    """The job with everything new that could remember an earlier start, but for the data."""
     parts = {
         group: Objects().make(folder.config[group], group) for group in ("algorithm", "scenario")
     }
@@ -81,32 +62,11 @@ def check_config(config: Mapping[str, Any], folder: Path, after: Collection[int]
     job = build(config)
     run(job, RunFolder(folder / "whole", config), Silent())
     run_in_pieces(job, RunFolder(folder / "pieces", config), after)
-
     for name in ("whole", "pieces"):
         assert json.loads((folder / name / "status.json").read_text())["state"] == "done"
-    tables = [pd.read_csv(folder / name / "rounds.csv", dtype=str) for name in ("whole", "pieces")]
-    whole, pieces = (table[table["metric"] != "seconds"].reset_index(drop=True) for table in tables)
+    whole = rounds_of(folder / "whole")
     assert set(whole["round"]) == {str(t) for t in range(config["rounds"])}
-    pd.testing.assert_frame_equal(whole, pieces)
-    ids = [pd.read_parquet(folder / name / "clients.parquet") for name in ("whole", "pieces")]
-    pd.testing.assert_frame_equal(*ids, check_exact=True)
-    for seed in (0, 1):
-        states = [
-            torch.load(
-                folder / name / "checkpoints" / f"round={config['rounds'] - 1}" / f"seed={seed}.pt",
-                weights_only=True,
-            )
-            for name in ("whole", "pieces")
-        ]
-        assert_same_bits(*(saved["state"] for saved in states))
-        assert_same_bits(*(saved["recorder"] for saved in states))
-    arrays = [
-        sorted(p.relative_to(folder / n) for p in (folder / n).rglob("*.npy"))
-        for n in ("whole", "pieces")
-    ]
-    assert arrays[0] == arrays[1]
-    for array in arrays[0]:
-        assert (folder / "whole" / array).read_bytes() == (folder / "pieces" / array).read_bytes()
+    assert_same_runs(folder / "whole", folder / "pieces")
 
 
 def test_every_scenario_is_eventful() -> None:

@@ -88,9 +88,7 @@ def test_who_did_not_decide_joins_by_loss_and_absent_clients_wait() -> None:
 
 
 def test_who_chooses_before_a_split_says_so_once() -> None:
-    """A newcomer is sent two models and says which; then one splits, and who lost its label is
-    sent three.
-    """
+    """A newcomer is sent two models; then one splits, and who lost its label is sent three."""
     fed = federation()
     eager = ("algorithm.eps1=99", "algorithm.eps2=0", "algorithm.gamma_max=0.5")
     algorithm: Any = configured("sattler_cfl", *eager, "algorithm.memory=1")

@@ -72,11 +72,6 @@ def test_two_steps_by_hand() -> None:
     assert walked(SGD(momentum=0.5), [1.0, 2.0], start=3.0) == [4.0, 6.5]
 
 
-def test_constant_updates_reach_the_geometric_sum() -> None:
-    at = walked(SGD(rate=0.3, momentum=0.75), [1.0] * 80)
-    assert at[-1] - at[-2] == pytest.approx(0.3 / 0.25, abs=1e-5)
-
-
 def test_without_an_update_yogi_keeps_what_adam_forgets() -> None:
     model, memory = torch.zeros(1, 1), torch.tensor([[[0.0], [4.0]]])
     assert Yogi()(model, model, memory)[1].flatten().tolist() == [0.0, 4.0]

@@ -38,9 +38,7 @@ def test_the_threshold_by_hand() -> None:
 
 
 def test_a_gap_of_the_threshold_is_no_shift() -> None:
-    """From 2 2 2 2 to 4 0 2 2 is a mean difference of 1 / 8, which is 0.5 / 4; to 4 0 3 1 it is
-    3 / 16.
-    """
+    """2 2 2 2 and 4 0 2 2 differ by 1 / 8 = 0.5 / 4 in the mean; 4 0 3 1 by 3 / 16."""
     reference = torch.tensor([[2, 2, 2, 2, 8]] * 2)
     now = torch.tensor([[4, 0, 2, 2], [4, 0, 3, 1]])
     for distance in ("label_freq_l1", "label_count_l1"):

@@ -1,6 +1,4 @@
-"""What every attack, aggregation and step of the server promises; the files below conf/ say which
-there are.
-"""
+"""What every attack, aggregation and step of the server below conf/ promises."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Validation examples: who gives which, what they are recorded as, and that nobody else sees
-them.
-"""
+"""Validation examples: who gives which, how they are recorded, and that nobody else sees them."""
 
 from __future__ import annotations
 
@@ -14,6 +12,8 @@ import pandas as pd
 import pytest
 import torch
 from digits_jobs import CONF, config_in, config_of
+from run_folders import rounds_of as table
+from run_folders import saved
 from states import assert_same_bits
 from test_resume_everything import check_config
 
@@ -205,11 +205,6 @@ def test_with_validation_examples_test_data_do_not_decide_whether_a_run_goes_on(
     assert found[found["metric"] == "validation_loss"]["value"].astype(float).notna().all()
 
 
-def table(folder: Path) -> pd.DataFrame:
-    rounds = pd.read_csv(folder / "rounds.csv", dtype=str)
-    return rounds[rounds["metric"] != "seconds"].reset_index(drop=True)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("algorithm", "scenario"), [("ifca", "newcomers"), ("lcfl", "swap_part"), ("fedem", "drift")]
@@ -230,11 +225,7 @@ def test_validation_examples_change_validation_columns_alone(
     )
     changed = before["value"] != after["value"]
     assert set(before["metric"][changed]) == set(OWN)
-    states = [
-        torch.load(tmp_path / name / "checkpoints" / "round=6" / "seed=0.pt", weights_only=True)
-        for name in ("plain", "spoilt")
-    ]
-    assert_same_bits(*(saved["state"] for saved in states))
+    assert_same_bits(*(saved(tmp_path / name, 0)["state"] for name in ("plain", "spoilt")))
 
 
 @dataclass(frozen=True, kw_only=True)

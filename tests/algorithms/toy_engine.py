@@ -1,6 +1,4 @@
-"""Clients whose training always moves a model by the same vector: what methods do then is known by
-hand.
-"""
+"""Clients whose training moves every model by one vector: what methods do is known by hand."""
 
 from __future__ import annotations
 
@@ -11,11 +9,12 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from toy_data import federation_of, pool_of
 
 from fedclust.core.calls import LocalResult, MeanResult
 from fedclust.core.front import Train
 from fedclust.core.server import Server
-from fedclust.core.types import Federation, Pool, Round, Split
+from fedclust.core.types import Federation, Round
 from fedclust.helpers.rng import Stream
 from fedclust.models.params import Layout
 from fedclust.scenarios.static import Static
@@ -66,11 +65,8 @@ def toy_federation(labels: Sequence[Sequence[int]], num_classes: int = 3) -> Fed
     y = torch.tensor([c for mine in labels for c in mine])
     ends = torch.tensor([0] + [len(mine) for mine in labels]).cumsum(0).tolist()
     train = [torch.arange(a, b) for a, b in pairwise(ends)]
-    one = torch.ones(1)
-    pool = Pool(x=torch.zeros(len(y), 1), y=y, scale=one, shift=0 * one, num_classes=num_classes)
-    test = Split.of([torch.empty(0, dtype=torch.int64)] * len(labels))
-    group = torch.zeros(len(labels), dtype=torch.int64)
-    return Federation(pool=pool, train=Split.of(train), test=test, group=group)
+    pool = pool_of(torch.zeros(len(y), 1), y, num_classes)
+    return federation_of(pool, train, test=[torch.empty(0, dtype=torch.int64)] * len(labels))
 
 
 def toy_round(
@@ -87,13 +83,9 @@ def total_cost(
     algorithm: Any, clients: Any, fed: Federation, cohorts: Sequence[Sequence[int]]
 ) -> int:
     """Models sent in both directions over rounds with these cohorts."""
-    state, report = algorithm.init(
-        clients.at(toy_round(fed, cohorts[0])), toy_round(fed, cohorts[0])
-    )
-    models = report.models_down + report.models_up
+    state, report = algorithm.init(clients, toy_round(fed, cohorts[0]))
+    reports = [report]
     for t, cohort in enumerate(cohorts):
-        state, report = algorithm.round(
-            state, clients.at(toy_round(fed, cohort, t)), toy_round(fed, cohort, t)
-        )
-        models += report.models_down + report.models_up
-    return int(models)
+        state, report = algorithm.round(state, clients, toy_round(fed, cohort, t))
+        reports.append(report)
+    return sum(int(report.models_down + report.models_up) for report in reports)

@@ -1,6 +1,4 @@
-"""Every clustering method finds planted blocks; alternating k-medoids and the rules for k by
-hand.
-"""
+"""Every clustering method finds planted blocks; k-medoids and the rules for k by hand."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def configured(name: str, num_clusters: int, **overrides: Any) -> Any:
 def blocks(
     *sizes: int, inside: float = 0.2, between: float = 1.0, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Distances around `inside` within blocks and `between` across, clients shuffled; and the
-    blocks [C].
-    """
+    """Distances about `inside` within blocks, `between` across them, and the blocks [C]."""
     draw = torch.Generator().manual_seed(seed)
     block = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     block = block[torch.randperm(len(block), generator=draw)]
@@ -152,16 +148,6 @@ def test_extreme_numbers_of_clusters(method: Any) -> None:
         method(num_clusters=7)(distance, STREAM)
     assert "\n" not in str(error.value)
     assert method(num_clusters="auto")(torch.zeros(1, 1), STREAM).tolist() == [0]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("method", WITH_AUTO)
-def test_identical_clients_end_up_together(method: Any) -> None:
-    block = torch.arange(12) // 4
-    distance = (block.unsqueeze(1) != block).float()
-    assert same_partition(method(num_clusters=3)(distance, STREAM), block)
-    assert same_partition(method(num_clusters="auto")(distance, STREAM), block)
-    assert method(num_clusters=2)(torch.zeros(5, 5), STREAM).tolist() == [0] * 5
 
 
 @pytest.mark.parametrize("method", WITH_AUTO)

@@ -38,9 +38,7 @@ def test_coordinates_have_the_distances() -> None:
 
 
 def test_it_needs_no_more_than_distances() -> None:
-    """On points without structure it reaches the inertia that k-means on the points themselves
-    reaches.
-    """
+    """On points without structure it reaches the inertia of k-means on the points themselves."""
     place = points(60, 5)
     label = KMeans(num_clusters=4, starts=30)(torch.cdist(place, place).float(), STREAM)
     on_points = SklearnKMeans(4, n_init=30, random_state=0).fit(place.numpy())

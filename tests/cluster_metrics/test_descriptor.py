@@ -9,11 +9,12 @@ import pytest
 import torch
 from fronts import Front
 from torch import Tensor
+from toy_data import federation_of, pool_of
 
 from fedclust.cluster_methods.dbscan import Dbscan, knee
 from fedclust.cluster_metrics.descriptor import Descriptor, moments, orthonormal, scaled
 from fedclust.cluster_metrics.readout import last_width, projections
-from fedclust.core.types import Federation, Pool, Split
+from fedclust.core.types import Federation
 from fedclust.engines import make_engine
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
@@ -32,10 +33,7 @@ def federation() -> Federation:
     y[rows[1]] = y[rows[1]].clamp(min=1)
     for odd in (1, 3, 5):
         x[rows[odd]] *= -1
-    one = torch.ones(1)
-    pool = Pool(x=x, y=y, scale=one, shift=0 * one, num_classes=4)
-    split = Split.of(list(rows))
-    return Federation(pool=pool, train=split, test=split, group=torch.arange(6) % 2)
+    return federation_of(pool_of(x, y, 4), rows, torch.arange(6) % 2)
 
 
 def clients_of(fed: Federation, engine: str, hidden: list[int]) -> Any:
@@ -135,9 +133,7 @@ def test_the_knee_of_the_nearest_distances_is_the_radius() -> None:
 
 
 def star(*nearest: float) -> Any:
-    """Distances of clients of which all but the first lie as far from it as given, and farther
-    from each other.
-    """
+    """Distances of clients that are as far from the first as given, and farther apart."""
     far = torch.full((len(nearest) + 1,) * 2, 1e3).double().fill_diagonal_(0)
     far[0, 1:] = far[1:, 0] = torch.tensor(nearest).double()
     return far.numpy()

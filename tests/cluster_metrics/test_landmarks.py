@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import pytest
 import torch
 from fronts import AllTrained
 from torch import Tensor
+from toy_data import federation_of, pool_of
 
 from fedclust.cluster_methods.kmedoids import KMedoids
 from fedclust.cluster_metrics.loss import Loss
 from fedclust.cluster_metrics.update_distance import UpdateDistance
-from fedclust.core.types import Federation, Pool, Round, Split
+from fedclust.core.types import Round
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
 from fedclust.scenarios.static import Static
@@ -22,9 +22,7 @@ from fedclust.scenarios.static import Static
 
 @dataclass
 class Groups:
-    """An engine of clients with squared loss around a target of their group; it counts what it
-    computes.
-    """
+    """Clients with squared loss around a target of their group; counts what it computes."""
 
     target: Tensor
     entries: int = 0
@@ -47,16 +45,9 @@ def clients_of(groups: int, each: int, seed: int = 0) -> tuple[Groups, Tensor, T
 
 
 def a_round(ids: int, seed: int = 0) -> Round:
-    pool = Pool(
-        x=torch.zeros(ids, 1),
-        y=torch.zeros(ids, dtype=torch.int64),
-        scale=torch.ones(1),
-        shift=torch.zeros(1),
-        num_classes=1,
-    )
-    split = Split.of(list(torch.arange(ids).split(1)))
-    fed = Federation(pool=pool, train=split, test=split, group=torch.full((ids,), -1))
-    return next(islice(Static().rounds(fed, seed), 1))
+    pool = pool_of(torch.zeros(ids, 1), torch.zeros(ids, dtype=torch.int64), 1)
+    fed = federation_of(pool, torch.arange(ids).split(1), torch.full((ids,), -1))
+    return next(Static().rounds(fed, seed))
 
 
 def measured(metric: Any, clients: Any, models: Tensor, rnd: Round) -> Tensor:
@@ -73,9 +64,7 @@ def test_all_landmarks_give_the_same_bits() -> None:
 
 
 def test_a_landmark_stands_for_itself_where_another_fits_better() -> None:
-    """Client 0 at 0 has made 5, client 2 at 1 has made 0.5, and losses are squared distances:
-    |25 - 0.25| + |16 - 0.25|.
-    """
+    """Clients at 0 and 1 have made 5 and 0.5: |25 - 0.25| + |16 - 0.25|."""
     clients = Groups(torch.tensor([[0.0], [10.0], [1.0]]))
     models, everybody = torch.tensor([[5.0], [10.0], [0.5]]), torch.arange(3)
     few: Any = Loss(landmarks=3)

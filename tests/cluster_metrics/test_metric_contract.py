@@ -8,10 +8,11 @@ import pytest
 import torch
 from configs import composed, names
 from fronts import Front
+from toy_data import federation_of, pool_of
 
 from fedclust.config.objects import Objects
 from fedclust.core.front import Train
-from fedclust.core.types import Federation, Pool, Split
+from fedclust.core.types import Federation
 from fedclust.engines.loop import LoopEngine
 from fedclust.models.mlp import mlp
 from fedclust.scenarios.static import Static
@@ -30,10 +31,7 @@ def federation() -> Federation:
     sizes = [12, 15, 18, 21, 24, 27]
     x = torch.randn(sum(sizes), 6, generator=draw)
     y = torch.randint(0, 3, (len(x),), generator=draw)
-    one = torch.ones(1)
-    pool = Pool(x=x, y=y, scale=one, shift=0 * one, num_classes=3)
-    split = Split.of(list(torch.arange(len(x)).split(sizes)))
-    return Federation(pool=pool, train=split, test=split, group=torch.arange(6) % 2)
+    return federation_of(pool_of(x, y, 3), torch.arange(len(x)).split(sizes), torch.arange(6) % 2)
 
 
 def made(name: str, *more: str) -> Any:

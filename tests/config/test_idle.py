@@ -170,11 +170,7 @@ PULL = "after the warm-up, where algorithm.mu takes its place"
         ),
         ("algorithm=fedavg aggregation=multi_krum", "common.aggregation=uniform", ""),
         ("algorithm=fedavg", "common.aggregation=uniform", ""),
-        (
-            "algorithm=fedavg privacy=client",
-            "scenario.selection=round_robin_first",
-            SCENARIO,
-        ),
+        ("algorithm=fedavg privacy=client", "scenario.selection=round_robin_first", SCENARIO),
         ("algorithm=fedavg", "scenario.selection=round_robin_first", ""),
         (
             "algorithm=fedavg task=regression",

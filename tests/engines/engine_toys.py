@@ -138,8 +138,9 @@ def labels(num_rows: int, num_models: int = 3) -> Tensor:
 
 def training(engine: Engine, shards: Shards, solver: Any, **more: Any) -> TrainCall:
     """Training of every row at the solver's rate, from one of three starts if none are given."""
-    start = {"models": starts(engine), "label": labels(len(shards)), "lr": solver.lr}
-    return TrainCall(shards=shards, solver=solver, **(start | more))
+    models = more.pop("models", None)
+    start = {"models": starts(engine) if models is None else models, "label": labels(len(shards))}
+    return TrainCall(shards=shards, solver=solver, **(start | {"lr": solver.lr} | more))
 
 
 def reading(models: Tensor, label: Tensor, shards: Shards) -> list[Any]:

@@ -44,17 +44,6 @@ def test_products_and_norms_are_those_of_the_gradients(kind: str, name: str) -> 
     )
 
 
-@pytest.mark.parametrize("kind", ENGINES)
-def test_a_row_does_not_depend_on_its_company(kind: str) -> None:
-    engine = made(kind, "mlp128")
-    asked = asking(engine)
-    together = engine.answer(asked)
-    for row in range(len(asked.shards)):
-        alone = engine.answer(asked.take(torch.tensor([row])))
-        torch.testing.assert_close(alone.inner[0], together.inner[row], rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(alone.square[0], together.square[row], rtol=1e-5, atol=1e-9)
-
-
 def decided_by(loss: Tensor, decided: Tensor) -> Tensor:
     """[C] margins by which the losses [C, K] of the rows `decided` [C] bool decide."""
     least, second = loss.topk(2, largest=False).values.unbind(1)

@@ -1,6 +1,4 @@
-"""Blocks of convolutions in compiled code: gradients by definition, layouts, threads, narrower
-vectors.
-"""
+"""Blocks of convolutions in compiled code: gradients by definition, threads, narrower vectors."""
 
 from __future__ import annotations
 
@@ -332,9 +330,7 @@ def test_narrower_vectors(fresh: Path, monkeypatch: pytest.MonkeyPatch, option: 
 def test_a_part_of_a_chunk_and_smaller_batches_share_buffers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rows that end earlier, and last batches that are smaller, write into the same memory as the
-    others.
-    """
+    """Rows that end earlier and smaller last batches use the same memory as the others."""
     model, pool = shipped("flex_fmnist_cnn", (1, 12, 12)), toy_pool((1, 12, 12))
     shards: Shards = ragged_shards((17, 3, 11, 1))
     engine = FusedEngine(model, pool, max_rows=4)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from engine_toys import shipped, toy_pool
 from fronts import Front
+from toy_data import federation_of
 
 from fedclust.core.calls import LocalWork, Shards
 from fedclust.core.front import Gradient, Train
@@ -27,11 +28,9 @@ SOLVER = Solver(lr=0.05, batch_size=5, epochs=1)
 
 def federation(counts: tuple[int, ...] = (5, 9, 3, 7)) -> Federation:
     starts = torch.tensor([0, *counts]).cumsum(0)
-    train = Split.of([torch.arange(a, b) for a, b in pairwise(starts.tolist())])
-    test = Split.of([torch.arange(40, 40 + n) for n in (4, 0, 2, 6)])
-    return Federation(
-        pool=toy_pool(SHAPE), train=train, test=test, group=torch.zeros(4, dtype=torch.int64)
-    )
+    train = [torch.arange(a, b) for a, b in pairwise(starts.tolist())]
+    test = [torch.arange(40, 40 + n) for n in (4, 0, 2, 6)]
+    return federation_of(toy_pool(SHAPE), train, test=test)
 
 
 def engine_and_rounds(count: int = 2) -> tuple[Front, list[Round]]:

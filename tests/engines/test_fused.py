@@ -35,67 +35,37 @@ from fedclust.helpers.rng import Stream
 from fedclust.models.sequence import Model
 from fedclust.solver import Solver
 
-# every option of every layer that the shipped models leave at its usual value
+# every option of every layer that the shipped models leave at its usual value; odd() puts a dense
+# layer of five classes behind each
 ODD = {
-    "strided": [nn.Conv2d(2, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(27, 5)],
-    "oblong": [
-        nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(2, 1)),
-        nn.Flatten(),
-        nn.Linear(150, 5),
-    ],
-    "dilated": [
-        nn.Conv2d(2, 3, 3, padding=1, dilation=2),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(108, 5),
-    ],
-    "no_bias": [
-        nn.Conv2d(2, 3, 3, bias=False),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(108, 5, bias=False),
-    ],
-    "overlapping_pool": [
-        nn.Conv2d(2, 3, 3),
-        nn.MaxPool2d(3, 2, padding=1, ceil_mode=True),
-        nn.Flatten(),
-        nn.Linear(48, 5),
-    ],
-    "pool_first": [nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 5), nn.ReLU(), nn.Linear(5, 5)],
+    "strided": [nn.Conv2d(2, 3, 3, stride=2), nn.ReLU()],
+    "oblong": [nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(2, 1))],
+    "dilated": [nn.Conv2d(2, 3, 3, padding=1, dilation=2), nn.ReLU()],
+    "no_bias": [nn.Conv2d(2, 3, 3, bias=False), nn.ReLU()],
+    "overlapping_pool": [nn.Conv2d(2, 3, 3), nn.MaxPool2d(3, 2, padding=1, ceil_mode=True)],
+    "pool_first": [nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 5), nn.ReLU()],
     "one_sided_padding": [
-        nn.ZeroPad2d((1, 2, 0, 3)),
-        nn.Conv2d(2, 4, 3),
-        nn.ReLU(),
-        nn.ZeroPad2d((0, 1, 2, 0)),
-        nn.Conv2d(4, 2, 5),
-        nn.Flatten(),
-        nn.Linear(84, 5),
+        *(nn.ZeroPad2d((1, 2, 0, 3)), nn.Conv2d(2, 4, 3), nn.ReLU()),
+        *(nn.ZeroPad2d((0, 1, 2, 0)), nn.Conv2d(4, 2, 5)),
     ],
     "even_response_norm": [
-        nn.Conv2d(2, 7, 3),
-        nn.LocalResponseNorm(4, alpha=0.5, beta=0.6, k=2.0),
-        nn.ReLU(),
-        nn.LocalResponseNorm(3, alpha=2.0),
-        nn.Flatten(),
-        nn.Linear(252, 5),
+        *(nn.Conv2d(2, 7, 3), nn.LocalResponseNorm(4, alpha=0.5, beta=0.6, k=2.0)),
+        *(nn.ReLU(), nn.LocalResponseNorm(3, alpha=2.0)),
     ],
     "dropout_everywhere": [
-        nn.Conv2d(2, 3, 3),
-        nn.Dropout(0.2),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(108, 9),
-        nn.ReLU(),
-        nn.Dropout(0.5),
-        nn.Linear(9, 5),
+        *(nn.Conv2d(2, 3, 3), nn.Dropout(0.2), nn.ReLU(), nn.Flatten()),
+        *(nn.Linear(108, 9), nn.ReLU(), nn.Dropout(0.5)),
     ],
 }
 
 
 def odd(name: str) -> Model:
     """One of `ODD` for images of shape (2, 8, 8), with an L2 penalty on its first kernel."""
-    layers, x = ODD[name], torch.zeros(1, 2, 8, 8)
+    layers, x = list(ODD[name]), torch.zeros(1, 2, 8, 8)
     shapes = [tuple(x.shape[1:])]
+    size = nn.Sequential(*layers)(x).numel()
+    flat = any(isinstance(layer, nn.Flatten) for layer in layers)
+    layers += [*([] if flat else [nn.Flatten()]), nn.Linear(size, 5, bias=name != "no_bias")]
     for layer in layers:
         x = layer(x)
         shapes.append(tuple(x.shape[1:]))
@@ -115,8 +85,7 @@ def everything(
 ) -> list[Tensor]:
     """All that the verbs return, by default on ragged rows of three initial models."""
     shards = ragged_shards() if shards is None else shards
-    call = training(engine, shards, solver)
-    call = call if models is None else replace(call, models=models)
+    call = training(engine, shards, solver, models=models)
     result = engine.answer(call)
     *read, evaluation = (engine.answer(one) for one in reading(call.models, call.label, shards))
     slots = [] if result.slots is None else [result.slots]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,17 +16,19 @@ from engine_toys import (
     SOLVERS,
     labels,
     ragged_shards,
+    reading,
     shape_of,
     shipped,
     starts,
     terms,
     toy_pool,
+    training,
 )
 from pretend_cuda import CUDA, Device, Graph, Pretended, pretend_cuda
 from test_regression import WHERE
 from torch import Tensor
 
-from fedclust.core.calls import GradCall, LocalResult, LossCall, Shards, TestCall, TrainCall
+from fedclust.core.calls import LocalResult, Shards
 from fedclust.engines.fused import FusedEngine, gpu, layers
 from fedclust.engines.fused.cuda.graphs import _agree
 from fedclust.engines.fused.native import perceptron, softmax
@@ -45,9 +47,13 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
         yield device
 
 
-def on_device(shards: Shards) -> Shards:
-    moved = {name: getattr(shards, name).to(CUDA) for name in ("index", "count", "key")}
-    return Shards(**moved, work=None if shards.work is None else shards.work.to(CUDA))
+def on_device(asked: Any) -> Any:
+    """A call, or rows, with all tensors on the device."""
+    held = {one.name: getattr(asked, one.name) for one in fields(asked)}
+    moved = {name: x.to(CUDA) for name, x in held.items() if isinstance(x, Tensor)}
+    if isinstance(held.get("shards"), Shards):
+        moved["shards"] = on_device(held["shards"])
+    return replace(asked, **moved)
 
 
 def engines(name: str) -> tuple[FusedEngine, FusedEngine]:
@@ -57,9 +63,7 @@ def engines(name: str) -> tuple[FusedEngine, FusedEngine]:
 
 
 def assert_same(here: LocalResult, there: LocalResult) -> None:
-    """Equal but for the order of sums: batches are added to the span's coefficients by another
-    operation.
-    """
+    """Equal but for the order in which batches are added to the span's coefficients."""
     assert there.params.is_cuda
     torch.testing.assert_close(there.params.cpu(), here.params, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(there.loss.cpu(), here.loss, rtol=1e-5, atol=1e-6)
@@ -79,21 +83,9 @@ TRAINED = [(name, "sgd") for name in MODELS] + [(name, "everything") for name in
 @pytest.mark.parametrize(("name", "solver"), TRAINED)
 def test_training(name: str, solver: str) -> None:
     cpu, gpu = engines(name)
-    shards, label, models = ragged_shards(), labels(5), starts(cpu)
-    how = SOLVERS[solver]
-    slots = 0.1 * models if how.momentum else None
-    here = cpu.answer(TrainCall(models, label, shards, how, how.lr, slots=slots))
-    there = gpu.answer(
-        TrainCall(
-            models.to(CUDA),
-            label.to(CUDA),
-            on_device(shards),
-            how,
-            how.lr,
-            slots=None if slots is None else slots.to(CUDA),
-        )
-    )
-    assert_same(here, there)
+    slots = 0.1 * starts(cpu) if SOLVERS[solver].momentum else None
+    call = training(cpu, ragged_shards(), SOLVERS[solver], slots=slots)
+    assert_same(cpu.answer(call), gpu.answer(on_device(call)))
 
 
 @pytest.mark.thinned
@@ -101,71 +93,51 @@ def test_training(name: str, solver: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_losses_gradients_and_tests(name: str) -> None:
     cpu, gpu = engines(name)
-    shards, label, models = ragged_shards(), labels(5), starts(cpu)
-    given = models.to(CUDA), label.to(CUDA), on_device(shards)
-    torch.testing.assert_close(
-        gpu.answer(LossCall(given[0], given[2])).cpu(), cpu.answer(LossCall(models, shards))
-    )
-    torch.testing.assert_close(
-        gpu.answer(GradCall(*given)).cpu(), cpu.answer(GradCall(models, label, shards))
-    )
-    each = gpu.answer(LossCall(given[0], given[2], per_example=True))
-    here = cpu.answer(LossCall(models, shards, per_example=True))
-    torch.testing.assert_close(each.cpu(), here)
-    shares = torch.rand(5, len(models), generator=torch.Generator().manual_seed(3))
-    shares /= shares.sum(1, keepdim=True)
-    mixed = gpu.answer(TestCall(*given, shares.to(CUDA)))
-    for there, here in zip(mixed, cpu.answer(TestCall(models, label, shards, shares)), strict=True):
-        torch.testing.assert_close(there.cpu(), here)
-    for there, here in zip(
-        gpu.answer(TestCall(*given)), cpu.answer(TestCall(models, label, shards)), strict=True
-    ):
-        torch.testing.assert_close(there.cpu(), here)
+    losses, gradients, test = reading(starts(cpu), labels(5), ragged_shards())
+    shares = torch.rand(5, 3, generator=torch.Generator().manual_seed(3))
+    mixed = replace(test, weight=shares / shares.sum(1, keepdim=True))
+    for call in (losses, gradients, test, mixed, replace(losses, per_example=True)):
+        there, here = gpu.answer(on_device(call)), cpu.answer(call)
+        there = [x.cpu() for x in there] if isinstance(there, tuple) else there.cpu()
+        torch.testing.assert_close(there, list(here) if isinstance(here, tuple) else here)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["linear", "mlp", "cnn_femnist_tiny"])
 def test_the_host_does_not_wait_between_steps(device: Device, name: str) -> None:
     _, gpu = engines(name)
-    shards, models, label = on_device(ragged_shards(EQUAL)), starts(gpu), labels(4).to(CUDA)
     waits = []
     for epochs in (1, 9):
+        solver = Solver(lr=0.05, batch_size=4, epochs=epochs)
+        call = on_device(training(gpu, ragged_shards(EQUAL), solver))
         device.waits.clear()
-        gpu.answer(
-            TrainCall(models, label, shards, Solver(lr=0.05, batch_size=4, epochs=epochs), 0.05)
-        )
+        gpu.answer(call)
         waits.append(device.waits.total())
     assert waits == [1, 1]  # to hear how many examples there are
 
 
 def several_calls(
-    device: Device,
-    gpu: FusedEngine,
-    solver: Solver,
-    lr: float = 0.05,
-    given: tuple[str, ...] = (),
+    device: Device, gpu: FusedEngine, solver: Solver, given: tuple[str, ...] = ()
 ) -> list[int]:
     """Operations of each of five calls that differ in all numbers, checked against the CPU."""
-    cpu = FusedEngine(
-        gpu.model,
-        replace(gpu.pool, **{k: getattr(gpu.pool, k).cpu() for k in ("x", "y", "scale", "shift")}),
-    )
+    here = {k: getattr(gpu.pool, k).cpu() for k in ("x", "y", "scale", "shift")}
+    cpu = FusedEngine(gpu.model, replace(gpu.pool, **here))
     kernels = []
-    for call in range(5):
+    for number in range(5):
         shards = ragged_shards(EQUAL)
-        shards = replace(shards, index=(shards.index + 5 * call) % 60, key=shards.key + 7919 * call)
-        models, label = starts(cpu) * (1 + 0.1 * call), (labels(4) + call) % 3
+        shards = replace(
+            shards, index=(shards.index + 5 * number) % 60, key=shards.key + 7919 * number
+        )
+        models, label = starts(cpu) * (1 + 0.1 * number), (labels(4) + number) % 3
         slots = 0.1 * models if solver.momentum else None
         anchor = models.flip(0)[label] if solver.proximal else None
-        more = {name: terms(cpu, shards)[name] * (1 + 0.1 * call) for name in given}
-        more = {"slots": slots, "anchor": anchor, **more}
-        here = cpu.answer(TrainCall(models, label, shards, solver, lr, **more))
-        before = device.kernels
-        more = {name: None if x is None else x.to(CUDA) for name, x in more.items()}
-        models, label = models.to(CUDA), label.to(CUDA)
-        there = gpu.answer(TrainCall(models, label, on_device(shards), solver, lr, **more))
+        more = {name: terms(cpu, shards)[name] * (1 + 0.1 * number) for name in given}
+        start = {"models": models, "label": label, "slots": slots, "anchor": anchor}
+        call = training(cpu, shards, solver, **start, **more)
+        moved, before = on_device(call), device.kernels
+        there = gpu.answer(moved)
         kernels.append(device.kernels - before)
-        assert_same(here, there)
+        assert_same(cpu.answer(call), there)
     return kernels
 
 
@@ -280,10 +252,8 @@ def test_regression_is_one_launch(solver: str, given: tuple[str, ...], where: st
 @pytest.mark.full
 def test_a_new_learning_rate_is_a_new_graph(device: Device) -> None:
     _, gpu = engines("mlp")
-    assert (
-        several_calls(device, gpu, SOLVERS["sgd"], 0.05)[:2]
-        == several_calls(device, gpu, SOLVERS["sgd"], 0.1)[:2]
-    )
+    one, other = (replace(SOLVERS["sgd"], lr=lr) for lr in (0.05, 0.1))
+    assert several_calls(device, gpu, one)[:2] == several_calls(device, gpu, other)[:2]
 
 
 @pytest.mark.full
@@ -326,15 +296,9 @@ def test_little_memory_is_kept(device: Device, monkeypatch: pytest.MonkeyPatch) 
     """Beyond the limit one chunk is kept as before, however many kinds of chunks there are."""
     monkeypatch.setattr("fedclust.engines.fused.engine._KEPT", 0)
     _, gpu = engines("mlp")
-    models = starts(gpu)
-
-    def train(rows: int) -> Tensor:
-        shards = on_device(ragged_shards(EQUAL[:rows]))
-        return gpu.answer(
-            TrainCall(models, labels(rows).to(CUDA), shards, SOLVERS["sgd"], 0.05)
-        ).params
 
     for rows in (4, 3, 4, 2):
-        assert train(rows).isfinite().all()
+        call = training(gpu, ragged_shards(EQUAL[:rows]), SOLVERS["sgd"])
+        assert gpu.answer(on_device(call)).params.isfinite().all()
         assert sum(len(chunks._last) for chunks in gpu._kept.values()) == 1
     assert device.graph is None

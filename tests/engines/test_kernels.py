@@ -1,6 +1,4 @@
-"""Kernels without a GPU: in Triton's interpreter, compiled for an H100, and where they are not
-used.
-"""
+"""Kernels without a GPU: interpreted, compiled for an H100, and where they are not used."""
 
 from __future__ import annotations
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from toy_data import federation_of, pool_of
 
 from fedclust.core.front import Gradient, Train
-from fedclust.core.types import Federation, Pool, Round, Split
+from fedclust.core.types import Federation, Round
 from fedclust.core.verbs import Engine
 from fedclust.engines.clients import SeedClients
 from fedclust.engines.located import ErrorPlace, at_rows, place_of
@@ -54,10 +55,7 @@ class Never(Failing):
 def federation() -> Federation:
     owner = torch.arange(CLIENTS).repeat_interleave(EACH)
     x = torch.where(owner == 3, 200.0, 1.0).unsqueeze(1)
-    one = torch.ones(1)
-    pool = Pool(x=x, y=owner % 2, scale=one, shift=0 * one, num_classes=2)
-    split = Split.of(list(torch.arange(CLIENTS * EACH).split(EACH)))
-    return Federation(pool=pool, train=split, test=split, group=torch.zeros(CLIENTS).long())
+    return federation_of(pool_of(x, owner % 2, 2), torch.arange(CLIENTS * EACH).split(EACH))
 
 
 def round_of(seed: int, t: int = 2) -> Round:

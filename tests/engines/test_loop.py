@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from engine_toys import (
     NUM_CLASSES,
     SOLVERS,
     labels,
+    made,
     ragged_shards,
+    reading,
     row_of,
-    shape_of,
-    shipped,
     starts,
-    toy_pool,
+    training,
 )
 from torch import Tensor
 
-from fedclust.core.calls import GradCall, LossCall, Shards, TestCall, TrainCall
+from fedclust.core.calls import GradCall, LossCall, Shards, TrainCall
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.schedule import schedule
 from fedclust.models.params import unflatten
 from fedclust.solver import Solver
-
-
-def made(name: str) -> LoopEngine:
-    return LoopEngine(shipped(name), toy_pool(shape_of(name)))
 
 
 def softmax_regression(loop: LoopEngine, params: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,30 +39,25 @@ def softmax_regression(loop: LoopEngine, params: Tensor, index: Tensor) -> tuple
 
 
 def test_loss_and_gradient_of_softmax_regression() -> None:
-    loop, shards = made("linear"), ragged_shards()
+    loop, shards = made("loop", "linear"), ragged_shards()
     models, label = starts(loop), labels(len(shards))
-    table, gradient = (
-        loop.answer(LossCall(models, shards)),
-        loop.answer(GradCall(models, label, shards)),
-    )
-    loss_sum, correct = loop.answer(TestCall(models, label, shards))
-    for row in range(len(shards)):
-        count = int(shards.count[row])
+    table, gradient, tested = (loop.answer(call) for call in reading(models, label, shards))
+    for row, count in enumerate(shards.count.tolist()):
         if not count:
             continue
         index = shards.index[row, :count]
         loss, expected = softmax_regression(loop, models[label[row]], index)
-        torch.testing.assert_close(table[row, label[row]].double(), loss, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(gradient[row].double(), expected, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(loss_sum[row], loss * count, rtol=1e-5, atol=1e-6)
+        got = table[row, label[row]].double(), gradient[row].double(), tested.loss_sum[row]
+        want = loss, expected, loss * count
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
         weight, bias = unflatten(models[label[row]], loop.layout).values()
         guess = (loop.pool.inputs(index).flatten(1) @ weight.T + bias).argmax(1)
-        assert int(correct[row]) == int((guess == loop.pool.y[index]).sum())
+        assert int(tested.sums[row]) == int((guess == loop.pool.y[index]).sum())
 
 
 def test_sgd_steps_follow_the_formula() -> None:
     """Two mini-batch steps, each w - lr·g(batch), and the training loss is their mean."""
-    loop, shards = made("linear"), row_of(ragged_shards(), 1)
+    loop, shards = made("loop", "linear"), row_of(ragged_shards(), 1)
     solver = Solver(lr=0.3, batch_size=4, epochs=1)
     plan, models = schedule(shards, solver), starts(loop, 1)
     got = loop.answer(TrainCall(models, torch.tensor([0]), shards, solver, 0.3))
@@ -83,18 +76,16 @@ def test_sgd_steps_follow_the_formula() -> None:
 
 def test_learning_rate_is_the_argument() -> None:
     """The call's rate counts, which the round has decayed; not the solver's first one."""
-    loop, shards = made("linear"), ragged_shards()
-    models, label = starts(loop), labels(len(shards))
-    solver = Solver(lr=0.3, batch_size=None, epochs=1)
-    step = loop.answer(TrainCall(models, label, shards, solver, 0.01)).params - models[label]
-    torch.testing.assert_close(
-        step, -0.01 * loop.answer(GradCall(models, label, shards)), rtol=1e-3, atol=1e-6
-    )
+    loop = made("loop", "linear")
+    call = training(loop, ragged_shards(), Solver(lr=0.3, batch_size=None, epochs=1), lr=0.01)
+    step = loop.answer(call).params - call.models[call.label]
+    gradient = loop.answer(GradCall(call.models, call.label, call.shards))
+    torch.testing.assert_close(step, -0.01 * gradient, rtol=1e-3, atol=1e-6)
 
 
 def test_heavy_ball() -> None:
     """u = βu + g, w = w - lr·u for three full-batch steps, from a momentum that is not zero."""
-    loop, shards = made("linear"), row_of(ragged_shards(), 4)
+    loop, shards = made("loop", "linear"), row_of(ragged_shards(), 4)
     solver = Solver(lr=0.2, batch_size=None, epochs=3, momentum=0.7)
     models = starts(loop, 2)
     slots = torch.stack(
@@ -111,22 +102,18 @@ def test_heavy_ball() -> None:
 
 
 def test_momentum_without_slots_starts_at_zero() -> None:
-    loop, shards = made("mlp128"), ragged_shards()
-    models, label = starts(loop), labels(len(shards))
-    how = SOLVERS["momentum"]
-    fresh = loop.answer(TrainCall(models, label, shards, how, how.lr))
-    given = loop.answer(
-        TrainCall(models, label, shards, how, how.lr, slots=torch.zeros_like(models))
+    loop = made("loop", "mlp128")
+    call = training(loop, ragged_shards(), SOLVERS["momentum"])
+    fresh, given = (
+        loop.answer(replace(call, slots=slots)) for slots in (None, torch.zeros_like(call.models))
     )
     assert torch.equal(fresh.params, given.params)
-    assert fresh.slots is not None
-    assert given.slots is not None
     assert torch.equal(fresh.slots, given.slots)
 
 
 def test_momentum_continues_where_it_stopped() -> None:
     """Two calls of one full-batch step with handed-over slots are one call of two steps."""
-    loop, shards = made("mlp128"), row_of(ragged_shards(), 4)
+    loop, shards = made("loop", "mlp128"), row_of(ragged_shards(), 4)
     models, first = starts(loop, 1), torch.tensor([0])
     once, twice = (Solver(lr=0.1, batch_size=None, epochs=e, momentum=0.9) for e in (1, 2))
     half = loop.answer(TrainCall(models, first, shards, once, 0.1))
@@ -139,7 +126,7 @@ def test_momentum_continues_where_it_stopped() -> None:
 
 def test_proximal_fixed_point() -> None:
     """FedProx converges to the w with grad f(w) + mu (w - w0) = 0, away from w0."""
-    loop, shards = made("linear"), row_of(ragged_shards(), 4)
+    loop, shards = made("loop", "linear"), row_of(ragged_shards(), 4)
     models, first = starts(loop, 1), torch.tensor([0])
     solver = Solver(lr=0.05, batch_size=None, epochs=300, proximal=2.0)
     w = loop.answer(TrainCall(models, first, shards, solver, 0.05)).params
@@ -149,10 +136,12 @@ def test_proximal_fixed_point() -> None:
 
 
 def test_weight_decay_and_the_models_own_penalty() -> None:
-    """One step: weight decay pulls all parameters, the model's 2cW the kernels only; no loss shows
-    either.
-    """
-    plain, penalised, shards = made("linear"), made("mclr"), row_of(ragged_shards(), 4)
+    """Weight decay pulls all parameters, the model's 2cW the kernels only; no loss shows them."""
+    plain, penalised, shards = (
+        made("loop", "linear"),
+        made("loop", "mclr"),
+        row_of(ragged_shards(), 4),
+    )
     models, first = starts(plain, 1) + 0.5, torch.tensor([0])
     solver = Solver(lr=1.0, batch_size=None, epochs=1)
     decayed = Solver(lr=1.0, batch_size=None, epochs=1, weight_decay=0.1)
@@ -178,19 +167,17 @@ def test_weight_decay_and_the_models_own_penalty() -> None:
 @pytest.mark.parametrize("name", ["linear", "mlp128", "cnn_femnist_tiny", "flex_mnist_cnn"])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_row_alone_is_bit_identical_to_the_row_in_company(name: str, solver: str) -> None:
-    loop, shards, how = made(name), ragged_shards(), SOLVERS[solver]
-    models, label = starts(loop), labels(len(shards))
-    together = loop.answer(TrainCall(models, label, shards, how, how.lr))
-    for row in range(len(shards)):
-        alone = loop.answer(
-            TrainCall(models, label[row : row + 1], row_of(shards, row), how, how.lr)
-        )
+    loop = made("loop", name)
+    call = training(loop, ragged_shards(), SOLVERS[solver])
+    together = loop.answer(call)
+    for row in range(len(call.shards)):
+        alone = loop.answer(call.take(torch.tensor([row])))
         assert torch.equal(alone.params[0], together.params[row])
         assert torch.equal(alone.loss[0], together.loss[row])
 
 
 def test_dropout_acts_in_training_only_and_differs_by_key() -> None:
-    loop, shards = made("flex_mnist_cnn"), ragged_shards((6, 6))
+    loop, shards = made("loop", "flex_mnist_cnn"), ragged_shards((6, 6))
     same = Shards(index=shards.index[:1].repeat(2, 1), count=shards.count, key=shards.key)
     models, label = starts(loop, 1), torch.tensor([0, 0])
     solver = Solver(lr=0.1, batch_size=None, epochs=1)
@@ -203,14 +190,10 @@ def test_dropout_acts_in_training_only_and_differs_by_key() -> None:
 
 
 def test_results_do_not_depend_on_the_global_generator() -> None:
-    loop, shards, how = made("flex_mnist_cnn"), ragged_shards(), SOLVERS["sgd"]
-    results = []
+    loop, results = made("loop", "flex_mnist_cnn"), []
     for seed in (0, 1):
         torch.manual_seed(seed)
         state = torch.get_rng_state()
-        models = starts(loop)
-        results.append(
-            loop.answer(TrainCall(models, labels(len(shards)), shards, how, how.lr)).params
-        )
+        results.append(loop.answer(training(loop, ragged_shards(), SOLVERS["sgd"])).params)
         assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(results[0], results[1])

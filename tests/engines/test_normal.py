@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, starts, toy_pool
+from engine_toys import SOLVERS, labels, ragged_shards, reading, starts, toy_pool, training
 from pasted import ResNet, group_norm
 from torch import nn
 
-from fedclust.core.calls import AlignCall, GradCall, LossCall, SumCall, TestCall, TrainCall
+from fedclust.core.calls import AlignCall, SumCall
 from fedclust.engines.fused import FusedEngine, layers
 from fedclust.engines.fused.native import norming
 from fedclust.engines.loop import LoopEngine
@@ -74,19 +74,19 @@ def both(name: str) -> tuple[LoopEngine, FusedEngine]:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_training_equals_the_loop(name: str, solver: str) -> None:
     loop, fused = both(name)
-    shards, how = ragged_shards(COUNTS), SOLVERS[solver]
-    models, label = starts(loop), labels(len(shards))
+    models = starts(loop)
     for buffer in loop.layout.buffers[:1]:
         models[:, loop.layout[buffer]] = 0.1
-    slots = 0.01 * torch.ones_like(models) if how.momentum else None
-    call = TrainCall(models, label, shards, how, how.lr, slots=slots)
+    slots = 0.01 * torch.ones_like(models) if SOLVERS[solver].momentum else None
+    call = training(loop, ragged_shards(COUNTS), SOLVERS[solver], models=models, slots=slots)
     want, got = loop.answer(call), fused.answer(call)
     if (inside := loop.layout.trained) is not None:
-        assert bool((want.params != models[label])[[0, 1, 3]][:, ~inside].any(1).all())
+        moved = (want.params != models[call.label])[[0, 1, 3]]
+        assert bool(moved[:, ~inside].any(1).all())
     torch.testing.assert_close(got.params, want.params, **CLOSE)
     torch.testing.assert_close(got.loss, want.loss, **CLOSE)
     assert (got.slots is None) == (want.slots is None)
-    if got.slots is not None and want.slots is not None:
+    if want.slots is not None:
         torch.testing.assert_close(got.slots, want.slots, **CLOSE)
     sums, expected = (engine.answer(SumCall(call, None)) for engine in (fused, loop))
     torch.testing.assert_close(sums.params.float(), expected.params, rtol=1e-3, atol=1e-3)
@@ -99,35 +99,31 @@ def test_reading_is_by_the_running_statistics(name: str) -> None:
     shards, models = ragged_shards(COUNTS), starts(loop)
     for buffer in loop.layout.buffers:
         models[:, loop.layout[buffer]] += torch.rand(models[:, loop.layout[buffer]].shape)
-    label = labels(len(shards))
-    for call in (LossCall(models, shards), GradCall(models, label, shards)):
+    losses, gradients, test = reading(models, labels(len(shards)), shards)
+    for call in (losses, gradients):
         torch.testing.assert_close(fused.answer(call), loop.answer(call), **CLOSE)
     directions = torch.randn_like(models)
     directions[:, loop.layout.num_trained :] = 0
     aligned = [engine.answer(AlignCall(models, directions, shards)) for engine in (fused, loop)]
     torch.testing.assert_close(aligned[0].inner, aligned[1].inner, rtol=1e-3, atol=1e-4)
-    one, other = (engine.answer(TestCall(models, label, shards)) for engine in (fused, loop))
+    one, other = (engine.answer(test) for engine in (fused, loop))
     torch.testing.assert_close(one.loss_sum, other.loss_sum, **CLOSE)
 
 
 def test_what_is_frozen_stays() -> None:
     loop, fused = both("plain")
-    shards, how = ragged_shards(COUNTS), SOLVERS["momentum"]
     names = ("module.1.running_var", "module.5.num_batches_tracked", "module.9.weight")
     mask = loop.layout.mask(names)
-    models, label = starts(loop), labels(len(shards))
-    call = TrainCall(models, label, shards, how, how.lr, frozen=mask)
+    call = training(loop, ragged_shards(COUNTS), SOLVERS["momentum"], frozen=mask)
     want, got = loop.answer(call), fused.answer(call)
-    assert torch.equal(got.params[:, mask], models[label][:, mask])
+    assert torch.equal(got.params[:, mask], call.models[call.label][:, mask])
     torch.testing.assert_close(got.params, want.params, **CLOSE)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["plain", "cumulative", "no_affine", "residual"])
 def test_without_compiled_code_it_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    shards, how = ragged_shards(COUNTS), SOLVERS["sgd"]
-    models, label = starts(both(name)[0]), labels(len(COUNTS))
-    call = TrainCall(models, label, shards, how, how.lr)
+    call = training(both(name)[0], ragged_shards(COUNTS), SOLVERS["sgd"])
     native = both(name)[1].answer(call)
     monkeypatch.setattr(norming, "compiled", lambda: None)
     torch.testing.assert_close(both(name)[1].answer(call).params, native.params, **CLOSE)
@@ -158,24 +154,20 @@ def test_variances_of_large_means_are_exact() -> None:
 
 def test_a_row_that_diverges_is_alone() -> None:
     _, fused = both("plain")
-    shards, how = ragged_shards(COUNTS).take(torch.tensor([3, 1])), SOLVERS["sgd"]
-    models = starts(fused, 2)
-    alone = fused.answer(
-        TrainCall(models[:1], torch.tensor([0]), shards.take(torch.tensor([1])), how, 0.1)
-    )
-    models[1] = torch.nan
-    call = TrainCall(models, torch.tensor([1, 0]), shards, how, 0.1)
+    shards = ragged_shards(COUNTS).take(torch.tensor([3, 1]))
+    call = training(fused, shards, SOLVERS["sgd"], label=torch.tensor([1, 0]))
+    alone = fused.answer(call.take(torch.tensor([1])))
+    call.models[1] = torch.nan
     got = fused.answer(call)
     torch.testing.assert_close(got.params[1], alone.params[0], **CLOSE)
     assert bool(got.params[0].isnan().any())
 
 
-def test_a_batch_of_one_example_is_refused_and_so_is_a_graphics_card() -> None:
+def test_a_batch_of_one_example_is_refused() -> None:
     _, fused = both("plain")
     shards = ragged_shards((6,))  # of which a batch of five leaves one
-    call = TrainCall(starts(fused, 1), torch.tensor([0]), shards, SOLVERS["sgd"], 0.1)
+    call = training(fused, shards, SOLVERS["sgd"])
     with pytest.raises(ConfigError, match=r"^solver\.batch_size=5 is not allowed"):
         fused.answer(call)
     fused.answer(replace(call, solver=replace(SOLVERS["sgd"], batch_size=3)))
-    assert "0 (Conv2d)" not in FusedEngine.obstacle(fused.model)
     assert not FusedEngine.obstacle(fused.model)

@@ -17,10 +17,7 @@ READ: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "fedavg_cnn": (FedAvgCNN(), (1, 28, 28)),
     "lenet5": (LeNet5(), (3, 32, 32)),
     "vgg9": (VGG9(width=2), (3, 32, 32)),
-    "logs": (
-        nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.LogSoftmax(dim=1)),
-        (1, 8, 8),
-    ),
+    "logs": (nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.LogSoftmax(dim=1)), (1, 8, 8)),
     "vgg9_bn": (VGG9(width=2, batch_norm=True), (3, 32, 32)),
     "mlp_bn": (NormedMLP(), (1, 8, 8)),
     "dropout": (DroppingCNN(), (1, 8, 8)),

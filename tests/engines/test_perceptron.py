@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, terms, toy_pool
+from engine_toys import SOLVERS, made, ragged_shards, shipped, starts, toy_pool, training
 from test_regression import WHERE, drawn_job
 from test_span import assert_same
 from torch import Tensor, nn
 
-from fedclust.core.calls import LocalResult, Shards, TrainCall
+from fedclust.core.calls import LocalResult, Shards
 from fedclust.core.types import Pool
 from fedclust.engines import make_engine
 from fedclust.engines.fused import FusedEngine
@@ -34,7 +34,6 @@ def train(
     solver: Solver,
     *,
     pool: Pool | None = None,
-    given: tuple[str, ...] = (),
     precision: str = "highest",
     where: str = "spanned",
 ) -> LocalResult:
@@ -42,45 +41,28 @@ def train(
     engine = FusedEngine(model, pool or toy_pool((1, 8, 8)), precision=precision)
     slots = starts(engine, 5) * 0.1 if solver.momentum else None
     anchor = starts(engine, 9)[: len(shards)] * 0.5 if solver.proximal else None
-    more = {name: terms(engine, shards)[name] for name in given}
-    models, label = starts(engine), labels(len(shards))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
         patch.setattr(softmax, "trains", lambda *_: False)
-        return engine.answer(
-            TrainCall(models, label, shards, solver, solver.lr, slots=slots, anchor=anchor, **more)
-        )
+        return engine.answer(training(engine, shards, solver, slots=slots, anchor=anchor))
 
 
-def both(
-    model: Model,
-    shards: Shards,
-    solver: Solver,
-    *,
-    pool: Pool | None = None,
-    given: tuple[str, ...] = (),
-    precision: str = "highest",
-    where: str = "spanned",
-) -> tuple[LocalResult, LocalResult]:
+def both(*given: Any, **how: Any) -> tuple[LocalResult, LocalResult]:
     """In compiled code, which has to have been called, and by PyTorch's operations."""
     calls: list[int] = []
     usual = perceptron.train_perceptron
+
+    def counted(*arguments: Any) -> Tensor:
+        calls.append(1)
+        return usual(*arguments)
+
     with pytest.MonkeyPatch.context() as patch:
-
-        def counted(*arguments: Any) -> Tensor:
-            calls.append(1)
-            return usual(*arguments)
-
         patch.setattr(perceptron, "train_perceptron", counted)
-        fast = train(
-            model, shards, solver, pool=pool, given=given, precision=precision, where=where
-        )
+        fast = train(*given, **how)
         assert bool(calls) == (perceptron.compiled() is not None)
         patch.setattr(perceptron, "trains", lambda *_: False)
         calls.clear()
-        slow = train(
-            model, shards, solver, pool=pool, given=given, precision=precision, where=where
-        )
+        slow = train(*given, **how)
         assert not calls
     return fast, slow
 
@@ -104,8 +86,9 @@ def test_layers_without_a_bias_or_a_relu(where: str, solver: str) -> None:
 @pytest.mark.parametrize("name", ["mlp", "linear"])
 def test_rounded_factors_give_what_a_simulation_gives(name: str, solver: str, where: str) -> None:
     call = (shipped(name), ragged_shards(COUNTS), SOLVERS[solver])
+    exact, usual = both(*call, where=where)
+    assert_same(exact, usual)
     fast, slow = both(*call, precision="bf16", where=where)
-    exact = train(*call, where=where)
     rounding = (slow.params - exact.params).norm()
     assert (fast.params - slow.params).norm() < 0.05 * rounding
     torch.testing.assert_close(fast.loss, slow.loss, rtol=1e-4, atol=1e-5)
@@ -115,20 +98,17 @@ def test_rounded_factors_give_what_a_simulation_gives(name: str, solver: str, wh
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
 def test_what_is_no_number_stays_none(wrong: float, where: str) -> None:
     """So that a run that diverges is noticed."""
-    start = starts(FusedEngine(shipped("mlp"), toy_pool((1, 8, 8))))
-    start[1, 0] = wrong  # a weight of the first layer
-
-    def train_from() -> LocalResult:
-        engine, solver = FusedEngine(shipped("mlp"), toy_pool((1, 8, 8))), SOLVERS["sgd"]
+    found = []
+    for compiled in (True, False):
+        engine = made("fused", "mlp")
+        call = training(engine, ragged_shards(COUNTS), SOLVERS["sgd"])
+        call.models[1, 0] = wrong  # a weight of the first layer
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
-            label = labels(len(COUNTS))
-            return engine.answer(TrainCall(start, label, ragged_shards(COUNTS), solver, 0.05))
-
-    fast = train_from()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(perceptron, "trains", lambda *_: False)
-        slow = train_from()
+            if not compiled:
+                patch.setattr(perceptron, "trains", lambda *_: False)
+            found.append(engine.answer(call))
+    fast, slow = found
     assert torch.equal(fast.loss.isnan(), slow.loss.isnan())
     assert torch.equal(fast.params.isnan().any(1), slow.params.isnan().any(1))
     assert slow.loss.isnan().any()
@@ -144,13 +124,11 @@ def test_a_row_does_not_depend_on_its_company() -> None:
         assert torch.equal(train(shipped("mlp"), shards, solver).params, together)
     finally:
         torch.set_num_threads(threads)
-    engine = FusedEngine(shipped("mlp"), toy_pool((1, 8, 8)), max_rows=8)
-    models, label = starts(engine), labels(len(shards))
+    engine = made("fused", "mlp", max_rows=8)
+    call = training(engine, shards, solver)
     for row in range(len(shards)):
-        call = TrainCall(models, label[row : row + 1], row_of(shards, row), solver, solver.lr)
-        torch.testing.assert_close(
-            engine.answer(call).params[0], together[row], rtol=1e-5, atol=1e-6
-        )
+        alone = engine.answer(call.take(torch.tensor([row]))).params[0]
+        torch.testing.assert_close(alone, together[row], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.thinned

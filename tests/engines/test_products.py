@@ -1,6 +1,4 @@
-"""Products by either library are the same products, and the permission to round does not outlive
-them.
-"""
+"""Products of either library are the same, and the permission to round ends with them."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ SHAPES = [(1, 2, 3, 4), (5, 10, 60, 10), (4, 20, 200, 200), (2, 64, 784, 50), (3
 
 @pytest.fixture(params=[False, True], ids=["as it is", "with oneDNN"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Both ways, on whatever processor; where oneDNN rounds it is never taken, so not here
-    either.
-    """
+    """Both ways, on whatever processor; but oneDNN never where it rounds."""
     if request.param and products._exact():
         monkeypatch.setattr(products, "onednn_pays", lambda: True)
     yield
@@ -162,9 +158,7 @@ def test_other_devices_multiply_bfloat16_and_give_float32() -> None:
 def test_bfloat16_changes_training_a_little_on_every_path(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Row by row as on a CPU, and stacked as on a GPU: near each other, near float32, and not
-    float32.
-    """
+    """Row by row as on a CPU and stacked as on a GPU: near float32, and not it."""
 
     def train(precision: str, convolving: str) -> Tensor:
         monkeypatch.setattr(layers, "convolving", lambda *_: convolving)

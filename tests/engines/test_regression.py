@@ -5,13 +5,23 @@ from __future__ import annotations
 import ctypes
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, terms, toy_pool
+from engine_toys import (
+    SOLVERS,
+    labels,
+    made,
+    ragged_shards,
+    row_of,
+    shipped,
+    starts,
+    toy_pool,
+    training,
+)
 from test_span import assert_same, everywhere, nowhere
 from torch import Tensor
 
@@ -31,41 +41,29 @@ from fedclust.solver import Solver
 WHERE = {"spanned": everywhere, "as it stands": nowhere}
 
 
-def plain(patch: pytest.MonkeyPatch) -> None:
-    """Compiled code is not used from here on."""
-    patch.setattr(softmax, "trains", lambda *_: False)
-    patch.setattr(perceptron, "trains", lambda *_: False)
-
-
 def both(
-    model: Model,
-    pool: Pool,
-    shards: Shards,
     solver: Solver,
-    where: Callable[..., Tensor],
+    where: str = "spanned",
     *,
     own_anchor: bool = False,
     factor: float = 1.0,
-    given: tuple[str, ...] = (),
     precision: str = "highest",
 ) -> tuple[LocalResult, LocalResult]:
-    """Local training in compiled code, and by PyTorch's operations."""
-
-    def train() -> LocalResult:
-        engine = FusedEngine(model, pool, precision=precision)
-        slots = starts(engine, 5) * 0.1 if solver.momentum else None
-        anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
-        models, label = starts(engine) * factor, labels(len(shards))
-        more = {name: terms(engine, shards)[name] for name in given}
-        return engine.answer(
-            TrainCall(models, label, shards, solver, solver.lr, slots=slots, anchor=anchor, **more)
-        )
-
+    """Training of softmax regression in compiled code, and by PyTorch's operations."""
+    shards = ragged_shards((3, 7, 0, 1, 12, 10))
+    engine = made("fused", "linear", precision=precision)
+    more = {"models": starts(engine) * factor}
+    if solver.momentum:
+        more["slots"] = starts(engine, 5) * 0.1
+    if own_anchor and solver.proximal:
+        more["anchor"] = starts(engine, 9)[: len(shards)] * 0.5
+    call = training(engine, shards, solver, **more)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedclust.engines.fused.plan.pays", where)
-        fast = train()
-        plain(patch)
-        return fast, train()
+        patch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
+        fast = engine.answer(call)
+        patch.setattr(softmax, "trains", lambda *_: False)
+        patch.setattr(perceptron, "trains", lambda *_: False)
+        return fast, made("fused", "linear", precision=precision).answer(call)
 
 
 @pytest.mark.parametrize("own_anchor", [False, True])
@@ -74,10 +72,9 @@ def both(
 def test_rounded_factors_give_what_a_simulation_gives(
     where: str, solver: str, own_anchor: bool
 ) -> None:
-    pool, shards = toy_pool((1, 8, 8)), ragged_shards((3, 7, 0, 1, 12, 10))
-    call = shipped("linear"), pool, shards, SOLVERS[solver], WHERE[where]
-    exact, _ = both(*call, own_anchor=own_anchor)
-    fast, slow = both(*call, own_anchor=own_anchor, precision="bf16")
+    exact, usual = both(SOLVERS[solver], where, own_anchor=own_anchor)
+    assert_same(exact, usual)
+    fast, slow = both(SOLVERS[solver], where, own_anchor=own_anchor, precision="bf16")
     rounding = (slow.params - exact.params).norm()
     assert (fast.params - slow.params).norm() < 0.05 * rounding
     torch.testing.assert_close(fast.loss, slow.loss, rtol=1e-4, atol=1e-5)
@@ -139,13 +136,13 @@ def test_tests_of_huge_logits_and_of_what_is_no_number() -> None:
 
 
 def test_a_test_of_a_row_has_the_same_bits_in_any_company() -> None:
-    engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards()
+    engine, shards = made("fused", "linear"), ragged_shards()
+    if not softmax.scores(engine.network, engine.pool, engine.products):
+        pytest.skip("there is no compiler")
     models, label = starts(engine), labels(len(shards))
     whole = engine.answer(TestCall(models, label, shards))
     for row in range(len(shards)):
         alone = engine.answer(TestCall(models, label[row : row + 1], row_of(shards, row)))
-        if not softmax.scores(engine.network, engine.pool, engine.products):
-            pytest.skip("there is no compiler")
         assert alone.loss_sum[0] == whole.loss_sum[row]
         assert alone.sums[0] == whole.sums[row]
 
@@ -153,21 +150,17 @@ def test_a_test_of_a_row_has_the_same_bits_in_any_company() -> None:
 @pytest.mark.parametrize("where", WHERE)
 def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     monkeypatch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
-    engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
-    models = starts(engine)
-    found = engine.answer(TrainCall(models, labels(2), shards, SOLVERS["sgd"], 0.05))
-    assert torch.equal(found.params[1], models[labels(2)[1]])
+    engine = made("fused", "linear")
+    call = training(engine, ragged_shards((4, 0)), SOLVERS["sgd"])
+    found = engine.answer(call)
+    assert torch.equal(found.params[1], call.models[call.label[1]])
     assert found.loss[1] == 0
 
 
 @pytest.mark.parametrize("where", WHERE)
 def test_huge_logits(where: str) -> None:
-    """Losses of thousands of nats are as exact as small ones, and certain predictions cost
-    nothing.
-    """
-    pool, shards = toy_pool((1, 8, 8)), ragged_shards()
-    solver = Solver(lr=1e-3, batch_size=5, epochs=1)
-    fast, slow = both(shipped("linear"), pool, shards, solver, WHERE[where], factor=1e4)
+    """Losses of thousands of nats are exact, and certain predictions cost nothing."""
+    fast, slow = both(Solver(lr=1e-3, batch_size=5, epochs=1), where, factor=1e4)
     assert slow.loss.max() > 1000
     torch.testing.assert_close(fast.loss, slow.loss, rtol=1e-4, atol=1e-3)
     torch.testing.assert_close(fast.params, slow.params, rtol=1e-4, atol=1e-2)
@@ -176,11 +169,8 @@ def test_huge_logits(where: str) -> None:
 @pytest.mark.parametrize("where", WHERE)
 def test_what_is_not_a_number_stays_so(where: str) -> None:
     """The engine's front finds models that diverged by their loss."""
-    pool = toy_pool((1, 8, 8))
     for factor in (float("nan"), float("inf")):
-        fast, _ = both(
-            shipped("linear"), pool, ragged_shards(), SOLVERS["sgd"], WHERE[where], factor=factor
-        )
+        fast, _ = both(SOLVERS["sgd"], where, factor=factor)
         assert not fast.loss[[0, 1, 3, 4]].isfinite().any()
 
 
@@ -297,9 +287,7 @@ def test_without_a_compiler_nothing_is_lost(
     assert library("softmax") is None
     assert softmax.compiled() is None
     assert not fresh.exists()
-    fast, slow = both(
-        shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), SOLVERS["sgd"], everywhere
-    )
+    fast, slow = both(SOLVERS["sgd"])
     assert torch.equal(fast.params, slow.params)
 
 

@@ -1,6 +1,4 @@
-"""Batches: every pass a permutation, short batches only where promised, each row from its own
-key.
-"""
+"""Batches: every pass a permutation, short batches only where promised, rows by their keys."""
 
 from __future__ import annotations
 

@@ -7,27 +7,22 @@ from dataclasses import replace
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
+from engine_toys import ENGINES, SOLVERS, made, ragged_shards, reading, starts, training
 from torch import Tensor
 from two_ranks import Pair
 
 import fedclust.engines.sharded
 from fedclust.core.calls import (
-    GradCall,
     GradSumCall,
     LossCall,
     PredictCall,
     SumCall,
     Sums,
-    TestCall,
-    TrainCall,
 )
 from fedclust.core.verbs import Engine
-from fedclust.engines import make_engine
 from fedclust.engines.sharded import Sharded, deal, fingerprint, sharded
 from fedclust.helpers.distributed import Ranks
 
-ENGINES = ["loop", "vmap", "fused"]
 # more rows than ranks, an empty row, one row for two ranks, none at all
 COUNTS = [(3, 7, 0, 1, 12), (5,), ()]
 
@@ -35,14 +30,14 @@ COUNTS = [(3, 7, 0, 1, 12), (5,), ()]
 def everything(engine: Engine, counts: tuple[int, ...], solver: str) -> dict[str, Tensor]:
     """The results of all verbs, by name."""
     shards, how = ragged_shards(counts), SOLVERS[solver]
-    models, label = starts(engine), labels(len(shards))
-    slots = 0.01 * starts(engine, 4)[1:] if how.momentum else None
-    anchor = 0.5 * models[label] if how.proximal else None
     shards = replace(shards, work=torch.linspace(0.3, 1, len(shards)))
-    call = TrainCall(models, label, shards, how, how.lr, slots=slots, anchor=anchor)
+    call = training(engine, shards, how)
+    models, label = call.models, call.label
+    slots = 0.01 * starts(engine, 4)[1:] if how.momentum else None
+    call = replace(call, slots=slots, anchor=0.5 * models[label] if how.proximal else None)
     local, sums = engine.answer(call), engine.answer(SumCall(call, shards.count))
-    gradients = GradCall(models, label, shards)
-    loss_sum, correct = engine.answer(TestCall(models, label, shards))
+    losses, gradients, test = reading(models, label, shards)
+    loss_sum, correct = engine.answer(test)
     found = {
         "params": local.params,
         "train_loss": local.loss,
@@ -50,7 +45,7 @@ def everything(engine: Engine, counts: tuple[int, ...], solver: str) -> dict[str
         "sum": sums.params,
         "sum_of_gradients": engine.answer(GradSumCall(gradients, shards.count)).total,
         "summed_loss": sums.loss,
-        "loss": engine.answer(LossCall(models, shards)),
+        "loss": engine.answer(losses),
         "grad": engine.answer(gradients),
         "loss_sum": loss_sum,
         "correct": correct,
@@ -62,17 +57,13 @@ def everything(engine: Engine, counts: tuple[int, ...], solver: str) -> dict[str
     return found | {"slots": local.slots, "sum_of_slots": sums.slots}
 
 
-def toy(engine: str, model: str) -> Engine:
-    return make_engine(engine, shipped(model), toy_pool(shape_of(model)))
-
-
 def on_ranks(
     ranks: Ranks, engine: str, model: str, counts: tuple[int, ...], solver: str, block: int
 ) -> Mapping[str, Tensor]:
     """What one of the ranks gets."""
     before, fedclust.engines.sharded._BLOCK = fedclust.engines.sharded._BLOCK, block
     try:
-        return everything(Sharded(toy(engine, model), ranks), counts, solver)
+        return everything(Sharded(made(engine, model), ranks), counts, solver)
     finally:
         fedclust.engines.sharded._BLOCK = before
 
@@ -80,9 +71,9 @@ def on_ranks(
 def summed(ranks: Ranks, engine: str, block: int) -> tuple[Sums, list[tuple[int, ...]]]:
     """Sums over rows whose bits are the same on any rank, and the shapes that were exchanged."""
     before, fedclust.engines.sharded._BLOCK = fedclust.engines.sharded._BLOCK, block
-    computing = make_engine(engine, shipped("linear"), toy_pool(shape_of("linear")), 1)
-    shards, how = ragged_shards((1, 2, 3, 4, 5) * 4), SOLVERS["sgd"]
-    call = TrainCall(starts(computing), labels(len(shards)), shards, how, how.lr)
+    computing = made(engine, "linear", **({} if engine == "loop" else {"max_rows": 1}))
+    shards = ragged_shards((1, 2, 3, 4, 5) * 4)
+    call = training(computing, shards, SOLVERS["sgd"])
     if ranks.size == 1:
         return computing.answer(SumCall(call, shards.count)), []
     sent, gather = list[tuple[int, ...]](), ranks.gather
@@ -101,7 +92,7 @@ def summed(ranks: Ranks, engine: str, block: int) -> tuple[Sums, list[tuple[int,
 
 def unlike(ranks: Ranks) -> str:
     """The error where the ranks ask for the loss of different models."""
-    engine = toy("loop", "linear")
+    engine = made("loop", "linear")
     models = starts(engine) + 1e-7 * ranks.rank
     try:
         Sharded(engine, ranks).answer(LossCall(models, ragged_shards()))
@@ -118,7 +109,7 @@ def test_two_ranks_compute_what_one_computes(
     two_ranks: Pair, engine: str, model: str, solver: str
 ) -> None:
     for counts in COUNTS:
-        alone = everything(toy(engine, model), counts, solver)
+        alone = everything(made(engine, model), counts, solver)
         first, second = two_ranks(on_ranks, engine, model, counts, solver, 16 << 20)
         assert first.keys() == second.keys() == alone.keys()
         for name, expected in alone.items():
@@ -162,7 +153,7 @@ def test_ranks_that_ask_for_different_things_are_told(two_ranks: Pair) -> None:
 
 
 def test_one_rank_needs_no_shares() -> None:
-    engine = toy("loop", "linear")
+    engine = made("loop", "linear")
     assert sharded(engine, Ranks()) is engine
 
 

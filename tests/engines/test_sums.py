@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
+from engine_toys import ENGINES, SOLVERS, labels, made, ragged_shards, starts
+from engine_toys import training as training_of
 from torch import Tensor
 
 from fedclust.core.calls import (
     GradCall,
     GradSumCall,
-    GradSums,
     LocalResult,
     SumCall,
     Sums,
     TrainCall,
 )
 from fedclust.core.verbs import Engine
-from fedclust.engines import make_engine, sums
+from fedclust.engines import sums
 from fedclust.engines.fused.native import adding
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.ops import add_to_clusters, cluster_sum
 
-ENGINES = ["loop", "vmap", "fused"]
 COUNTS = (3, 7, 0, 1, 12, 5, 5, 9)
 WEIGHT = torch.tensor([3, 7, 0, 1, 12, 5, 5, 9])
 
 
-def toy(engine: str, max_rows: int | None = None) -> Engine:
-    return make_engine(engine, shipped("linear"), toy_pool(shape_of("linear")), max_rows)
+def toy(engine: str, max_rows: int | None = None, model: str = "linear") -> Engine:
+    return made(engine, model, **({} if max_rows is None else {"max_rows": max_rows}))
 
 
 def training(engine: Engine, solver: str = "momentum") -> TrainCall:
@@ -38,7 +39,7 @@ def training(engine: Engine, solver: str = "momentum") -> TrainCall:
     how, shards = SOLVERS[solver], ragged_shards(COUNTS)
     slots = 0.01 * starts(engine, 4)[1:] if how.momentum else None
     shards = replace(shards, work=torch.linspace(0.3, 1, len(shards)))
-    return TrainCall(starts(engine), labels(len(shards), 2), shards, how, how.lr, slots=slots)
+    return training_of(engine, shards, how, label=labels(len(shards), 2), slots=slots)
 
 
 def in_order(values: Tensor, label: Tensor, weight: Tensor | None) -> Tensor:
@@ -110,22 +111,29 @@ def test_chunks_change_rounding_only(engine: str, max_rows: int) -> None:
     torch.testing.assert_close(found.params.float(), loop.params, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_company_does_not_show(engine: str) -> None:
-    computing = toy(engine, max_rows=1)
-    whole = training(computing)
+def test_company_does_not_show(engine: str, gradients: bool) -> None:
+    """In sums of training or of gradients; those of fast engines' gradients to rounding."""
+    computing: Any = toy(engine, max_rows=None if engine == "loop" else 1)
+    whole, summed = training(computing), GradSumCall if gradients else SumCall
+    if gradients:
+        whole = GradCall(whole.models, whole.label, whole.shards)
     calls = [
-        SumCall(replace(whole.take(rows), models=whole.models + shift), WEIGHT[rows])
+        summed(replace(whole.take(rows), models=whole.models + shift), WEIGHT[rows])
         for rows, shift in ((torch.arange(5), 0.0), (torch.arange(2, 8), 0.1))
     ]
     lockstep = Lockstep(computing)
-    turns = lockstep.map(
-        {i: lambda call=call: lockstep.answer(call) for i, call in enumerate(calls)}
-    )
-    for i, call in enumerate(calls):
-        together = turns[i].outcome
-        assert isinstance(together, Sums)
-        assert_same(together, computing.answer(call))
+    for i, turn in lockstep.map(
+        {i: partial(lockstep.answer, one) for i, one in enumerate(calls)}
+    ).items():
+        together, alone = turn.outcome, computing.answer(calls[i])
+        if not gradients:
+            assert_same(together, alone)
+        elif engine == "loop":
+            assert torch.equal(together.total, alone.total)
+        else:
+            torch.testing.assert_close(together.total, alone.total, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.thinned
@@ -133,7 +141,7 @@ def test_company_does_not_show(engine: str) -> None:
 @pytest.mark.parametrize("weight", [None, WEIGHT])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_sums_of_gradients(engine: str, weight: Tensor | None, model: str) -> None:
-    computing = make_engine(engine, shipped(model), toy_pool(shape_of(model)))
+    computing = toy(engine, model=model)
     shards = ragged_shards(COUNTS)
     call = GradCall(starts(computing), labels(len(shards), 2), shards)
     rows, total = computing.answer(call), computing.answer(GradSumCall(call, weight)).total
@@ -144,23 +152,6 @@ def test_sums_of_gradients(engine: str, weight: Tensor | None, model: str) -> No
     expected = in_order(rows, call.label, None).float()
     torch.testing.assert_close(total.float(), expected, rtol=1e-5, atol=1e-5)
     assert not total[2].any(), "a model of nobody"
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_company_does_not_show_in_sums_of_gradients(engine: str) -> None:
-    computing = toy(engine)
-    whole = GradCall(starts(computing), labels(8, 2), ragged_shards(COUNTS))
-    calls = [
-        GradSumCall(replace(whole.take(rows), models=whole.models + shift), WEIGHT[rows])
-        for rows, shift in ((torch.arange(5), 0.0), (torch.arange(2, 8), 0.1))
-    ]
-    lockstep = Lockstep(computing)
-    work = {i: lambda call=call: lockstep.answer(call) for i, call in enumerate(calls)}
-    for i, turn in lockstep.map(work).items():
-        assert isinstance(turn.outcome, GradSums)
-        alone = computing.answer(calls[i]).total
-        exact = {"rtol": 0.0, "atol": 0.0} if engine == "loop" else {"rtol": 1e-5, "atol": 1e-5}
-        torch.testing.assert_close(turn.outcome.total, alone, **exact)
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT])

@@ -39,9 +39,7 @@ def test_steps_layers_rows_and_places_differ() -> None:
 
 
 def test_masks_are_not_the_numbers_that_order_the_batches() -> None:
-    """The same key orders the batches; first and second places of epoch 0 must not decide what is
-    dropped.
-    """
+    """Places in the first epoch, which the same key decides, must not say what is dropped."""
     keys = Stream.of(0, "train").keys(torch.arange(4000))
     shards = Shards(
         index=torch.zeros(4000, 2, dtype=torch.int64), count=torch.full((4000,), 2), key=keys

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from toy_data import pool_of
 
 from fedclust.core.calls import LossCall, Shards, TrainCall
 from fedclust.core.types import Pool
@@ -94,13 +95,8 @@ class Sequence(nn.Module):
 def toy(num_classes: int = 3) -> tuple[Pool, Shards]:
     """Twenty examples of two clients."""
     generator = torch.Generator().manual_seed(0)
-    pool = Pool(
-        x=torch.randn(20, 6, generator=generator),
-        y=torch.randint(0, num_classes, (20,), generator=generator),
-        scale=torch.tensor(1.0),
-        shift=torch.tensor(0.0),
-        num_classes=num_classes,
-    )
+    x = torch.randn(20, 6, generator=generator)
+    pool = pool_of(x, torch.randint(0, num_classes, (20,), generator=generator), num_classes)
     key = Stream.of(0, "train").keys(torch.arange(2))
     return pool, Shards(index=torch.arange(20).view(2, 10), count=torch.tensor([10, 7]), key=key)
 
@@ -152,10 +148,7 @@ def test_our_own_models_stay_what_they_are() -> None:
         (nn.Linear(6, 9), "returns 9 numbers for an example, and these data need 3"),
         (nn.Linear(6, 13), "returns 13 numbers for an example, and these data need 3"),
         (Odd("softmax"), "depends on the other examples of the batch, first in Odd"),
-        (
-            nn.Sequential(nn.Linear(6, 6), nn.Softmax(0), nn.Linear(6, 3)),
-            r"first in 1 \(Softmax\)",
-        ),
+        (nn.Sequential(nn.Linear(6, 6), nn.Softmax(0), nn.Linear(6, 3)), r"first in 1 \(Softmax\)"),
         (
             nn.Sequential(
                 nn.Linear(6, 3), nn.BatchNorm1d(3, affine=False, track_running_stats=False)

@@ -6,10 +6,10 @@ import pytest
 import torch
 from configs import composed
 from torch import nn
+from toy_data import pool_of
 
 from fedclust.config.build import build
 from fedclust.core.calls import Shards, TrainCall
-from fedclust.core.pool import Pool
 from fedclust.engines import make_engine
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
@@ -64,13 +64,8 @@ def test_what_an_adapted_layer_computes() -> None:
 
 def test_engines_train_them_alike() -> None:
     draw = torch.Generator().manual_seed(0)
-    pool = Pool(
-        x=torch.randn(12, 4, generator=draw),
-        y=torch.randint(0, 3, (12,), generator=draw),
-        scale=torch.tensor(1.0),
-        shift=torch.tensor(0.0),
-        num_classes=3,
-    )
+    x = torch.randn(12, 4, generator=draw)
+    pool = pool_of(x, torch.randint(0, 3, (12,), generator=draw), 3)
     fast = make_engine("vmap", beginning(network, lora=Lora(rank=2)), pool)
     loop = LoopEngine(beginning(network, lora=Lora(rank=2)), pool)
     key = Stream.of(0, "train").keys(torch.arange(2))

@@ -64,9 +64,7 @@ def test_softmax_regression_on_features() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_shipped_models(name: str) -> None:
-    """Built as the config does it: a known layer sequence whose shapes are what the layers
-    return.
-    """
+    """As the config builds it: known layers, whose shapes are what they return."""
     config = OmegaConf.load(CONF / f"{name}.yaml")
     shape = PUBLISHED.get(name, (GREY, 0))[0]
     model = hydra.utils.instantiate(config, in_shape=shape, num_classes=7)
@@ -210,9 +208,7 @@ def test_penalised_kernels(name: str, coefficient: float, widths: list[int]) -> 
 
 
 def test_strided_same_padding_is_tensorflows() -> None:
-    """24 to 12 with a 5 x 5 kernel: one row above and left, two below and right; odd sizes
-    alike.
-    """
+    """24 to 12 with a 5 x 5 kernel: one row above and left, two below and right."""
     model = flex_femnist_cnn(GREY, 10, channels=[32, 64], hidden=[128], dropout=0.4, l2=0.0)
     pads = [layer.padding for layer in model if isinstance(layer, nn.ZeroPad2d)]
     assert pads == [(1, 2, 1, 2), (1, 2, 1, 2)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from pasted import VGG9, FedAvgCNN, LeafCNN, LeNet5, ResNet
@@ -26,47 +29,39 @@ class Small(nn.Module):
         return self.last(F.relu(self.first(x.reshape(len(x), -1))))
 
 
-class ByValue(Small):
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(-x if x.sum() > 0 else x)
+class Three(Small):
+    """With a layer between that has as many outputs as inputs."""
 
-
-class ByNumber(Small):
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(-x if len(x) > 40 else x)
-
-
-class ByMode(Small):
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.first(x.flatten(1))
-        return self.last(F.relu(hidden) if self.training else hidden)
-
-
-class Stopped(Small):
-    """A graph does not show where gradients end."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            x = F.relu(self.first(x.flatten(1)))
-        return self.last(x)
-
-
-class Detached(Small):
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(F.relu(self.first(x.flatten(1))).detach())
-
-
-class Twice(Small):
     def __init__(self) -> None:
         super().__init__()
-        self.first = nn.Linear(12, 12)
-        self.enter = nn.Linear(64, 12)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.first(F.relu(self.first(self.enter(x.flatten(1))))))
+        self.first, self.enter = nn.Linear(12, 12), nn.Linear(64, 12)
 
 
-class Tied(Twice):
+def doing(forward: Callable[..., Tensor], base: type[nn.Module] = Small) -> nn.Module:
+    """A network with these layers whose forward pass is another."""
+    module: nn.Module = type("Doing", (base,), {"forward": forward})()
+    return module
+
+
+def by_mode(self: Any, x: Tensor) -> Tensor:
+    hidden = self.first(x.flatten(1))
+    return self.last(F.relu(hidden) if self.training else hidden)
+
+
+def stopped(self: Any, x: Tensor) -> Tensor:
+    """A graph does not show where gradients end."""
+    with torch.no_grad():
+        x = F.relu(self.first(x.flatten(1)))
+    return self.last(x)
+
+
+def in_place(self: Any, x: Tensor) -> Tensor:
+    x = self.first(x.flatten(1))
+    x[:, 0] = 0
+    return self.last(x)
+
+
+class Tied(Three):
     def __init__(self) -> None:
         super().__init__()
         self.second = nn.Linear(12, 12)
@@ -76,40 +71,31 @@ class Tied(Twice):
         return self.last(self.first(F.relu(self.second(self.enter(x.flatten(1))))))
 
 
-class Spare(Twice):
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.enter(x.flatten(1)))
-
-
-class Skipping(Twice):
+class Skipping(Three):
     def forward(self, x: Tensor) -> Tensor:
         x = self.enter(x.flatten(1))
         return self.last(x + self.first(x))
 
 
-class Gated(Twice):
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.enter(x.flatten(1))
-        return self.last(x * self.first(x))
+def gated(self: Any, x: Tensor) -> Tensor:
+    x = self.enter(x.flatten(1))
+    return self.last(x * self.first(x))
 
 
-class Doubled(Small):
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.first(x.flatten(1))
-        return self.last(x + x)
+def doubled(self: Any, x: Tensor) -> Tensor:
+    x = self.first(x.flatten(1))
+    return self.last(x + x)
 
 
-class Broad(Twice):
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.enter(x.flatten(1))
-        return self.last(self.first(x) + x[:, :1])
+def broad(self: Any, x: Tensor) -> Tensor:
+    x = self.enter(x.flatten(1))
+    return self.last(self.first(x) + x[:, :1])
 
 
-class InPlace(Small):
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.first(x.flatten(1))
-        x[:, 0] = 0
-        return self.last(x)
+def filled(self: Any, x: Tensor) -> Tensor:
+    """Examples one behind the other."""
+    x = self.enter(x.flatten(1))
+    return self.last(torch.cat([x, self.first(x)], 0)[: len(x)])
 
 
 class Own(Small):
@@ -119,21 +105,6 @@ class Own(Small):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) * self.factor
-
-
-class Mixing(Small):
-    """Examples are put together."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.first(x.flatten(1)).view(-1, 24)[:, :12].repeat(2, 1))
-
-
-class Filled(Twice):
-    """Examples one behind the other."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.enter(x.flatten(1))
-        return self.last(torch.cat([x, self.first(x)], 0)[: len(x)])
 
 
 class Table(nn.Module):
@@ -257,20 +228,28 @@ def test_networks_of_the_field_are_read(
 @pytest.mark.parametrize(
     ("module", "says"),
     [
-        (ByValue(), "control flow"),
-        (ByNumber(), "control flow"),
-        (ByMode(), "between training and test"),
-        (Stopped(), "does more than its layers"),
-        (Detached(), "detach"),
-        (Twice(), r"first\.weight, which is used twice"),
+        (doing(lambda self, x: Small.forward(self, -x if x.sum() > 0 else x)), "control flow"),
+        (doing(lambda self, x: Small.forward(self, -x if len(x) > 40 else x)), "control flow"),
+        (doing(by_mode), "between training and test"),
+        (doing(stopped), "does more than its layers"),
+        (doing(lambda self, x: self.last(F.relu(self.first(x.flatten(1))).detach())), "detach"),
+        (
+            doing(
+                lambda self, x: self.last(self.first(self.first(self.enter(x.flatten(1))))), Three
+            ),
+            r"first\.weight, which is used twice",
+        ),
         (Tied(), r"weight, which is used twice"),
-        (Spare(), r"first\.bias, which no layer has"),
-        (Gated(), "mul, which looks at more than one layer"),
-        (Doubled(), "add"),
-        (Broad(), "getitem"),
-        (InPlace(), "cannot follow|setitem"),
+        (
+            doing(lambda self, x: self.last(self.enter(x.flatten(1))), Three),
+            r"first\.bias, which no layer has",
+        ),
+        (doing(gated, Three), "mul, which looks at more than one layer"),
+        (doing(doubled), "add"),
+        (doing(broad, Three), "getitem"),
+        (doing(in_place), "cannot follow|setitem"),
         (Own(), "^Own$"),
-        (Mixing(), "view"),
+        (doing(lambda self, x: self.last(self.first(x.flatten(1)).view(-1, 24)[:, :12])), "view"),
         (frozen(), r"first\.bias, which is frozen"),
         (hooked(), r"hooks of first \(Linear\)"),
         (nn.Sequential(Small(), nn.LogSoftmax(0)), r"1 \(LogSoftmax\)"),
@@ -278,7 +257,7 @@ def test_networks_of_the_field_are_read(
         (nn.Sequential(Small(), nn.LogSoftmax(1), nn.Linear(5, 5)), "before the last layer"),
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Unflatten(1, (2, 3)), nn.Flatten()), "2"),
         (nn.Sequential(nn.Flatten(), nn.RMSNorm(64), nn.Linear(64, 5)), r"1 \(RMSNorm\)"),
-        (Filled(), "cat, along other than the first dimension"),
+        (doing(filled, Three), "cat, along other than the first dimension"),
     ],
 )
 def test_what_prevents_it_is_named(module: nn.Module, says: str) -> None:

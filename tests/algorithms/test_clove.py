@@ -11,7 +11,6 @@ from planted import (
     CLIENTS,
     GROUPS,
     configured,
-    engine_for,
     federation,
     partition_of,
     rounds_of,
@@ -106,17 +105,6 @@ def test_planted_groups_are_found_and_train_as_the_oracle(seed: int) -> None:
     start = oracle.State(models=states[2].models[first])
     same, _ = simulate(oracle, rounds[3:], start)
     torch.testing.assert_close(states[-1].models[first], same[-1].models)
-
-
-def test_the_order_of_the_models_does_not_matter() -> None:
-    fed = federation()
-    rounds, order = rounds_of(fed, 3), torch.tensor([2, 0, 1])
-    algorithm: Any = configured("clove")
-    start, _ = algorithm.init(engine_for(fed).at(rounds[0]), rounds[0])
-    one, _ = simulate(algorithm, rounds, start)
-    other, _ = simulate(algorithm, rounds, replace(start, models=start.models[order]))
-    torch.testing.assert_close(other[-1].models, one[-1].models[order])
-    assert torch.equal(order[other[-1].label], one[-1].label)
 
 
 def test_a_random_first_round_leaves_no_model_out() -> None:

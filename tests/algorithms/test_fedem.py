@@ -42,17 +42,6 @@ def test_a_full_batch_round_by_hand() -> None:
     assert costs[2].scalars_up == 0
 
 
-def test_shares_add_up_and_equal_components_stay_equal() -> None:
-    algorithm, state, clients = started("fedem", federation())
-    equal = replace(state, models=state.models[:1].repeat(3, 1))
-    after, _ = algorithm.round(equal, clients, clients.rnd)
-    assert torch.equal(after.models[0], after.models[1])
-    assert torch.equal(after.share, equal.share)
-    different, _ = algorithm.round(state, clients, clients.rnd)
-    torch.testing.assert_close(different.share.sum(1), torch.ones(CLIENTS))
-    assert (different.models[0] - different.models[1]).abs().max() > 0.1
-
-
 def test_a_hopeless_component_is_left_alone() -> None:
     fed = federation()
     algorithm, state, clients = started("fedem", fed)

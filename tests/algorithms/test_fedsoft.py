@@ -68,16 +68,6 @@ def test_equal_centres_leave_everything_to_the_first() -> None:
     assert bool((after.importance[:, 1:] == 1e-4).all())
 
 
-def test_permuted_centres_give_permuted_results() -> None:
-    algorithm, state, clients = started(federation())
-    order = torch.tensor([2, 0, 1])
-    one, _ = algorithm.round(state, clients, clients.rnd)
-    other, _ = algorithm.round(replace(state, models=state.models[order]), clients, clients.rnd)
-    assert torch.equal(other.importance, one.importance[:, order])
-    torch.testing.assert_close(other.models, one.models[order])
-    torch.testing.assert_close(other.personal.all(), one.personal.all())
-
-
 def test_importances_change_when_they_are_due_and_for_newcomers() -> None:
     rounds = rounds_of(federation(), 7, participation=0.5, absent=(4, 11))
     # client 4 arrives in round 2, between two estimations

@@ -87,29 +87,6 @@ def test_kmeans_on_models_is_k_means_of_the_parameters() -> None:
     assert (reports[0].models_down, reports[0].models_up) == (CLIENTS, CLIENTS)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_few_landmarks_find_the_planted_groups(seed: int) -> None:
-    fed = federation(seed)
-    full, few = configured("lcfl"), configured("lcfl", "cluster_metric.landmarks=7")
-    rounds = rounds_of(fed, 6, seed=seed)
-    states, reports = simulate(few, rounds)
-    expected, costs = simulate(full, rounds)
-    assert (
-        partition_of(states[-1].label)
-        == partition_of(expected[-1].label)
-        == partition_of(fed.group)
-    )
-    assert costs[6].models_down - reports[6].models_down == (CLIENTS - 7) * (CLIENTS - 1)
-
-
-def test_as_many_landmarks_as_clients_are_the_whole_method() -> None:
-    rounds = rounds_of(federation(), 6)
-    whole, reports = simulate(configured("lcfl"), rounds)
-    all_chosen, others = simulate(configured("lcfl", f"cluster_metric.landmarks={CLIENTS}"), rounds)
-    assert torch.equal(reports[6].arrays["distance"], others[6].arrays["distance"])
-    assert torch.equal(whole[-1].models, all_chosen[-1].models)
-
-
 def test_flux_clusters_without_a_number_of_clusters() -> None:
     """Groups that name the regions differently differ in where their classes lie."""
     fed = federation()

@@ -11,12 +11,13 @@ import pytest
 import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
+from sklearn.cluster import KMeans as SklearnKMeans
 from torch import Tensor
 
 from fedclust.cluster_methods.agglomerative import Agglomerative
 from fedclust.cluster_methods.dbscan import Dbscan
 from fedclust.cluster_methods.hdbscan import Hdbscan
-from fedclust.cluster_methods.kmeans import KMeans
+from fedclust.cluster_methods.kmeans import KMeans, coordinates
 from fedclust.cluster_methods.kmedoids import KMedoids, alternate
 from fedclust.cluster_methods.kmedoids_sklearn_extra import KMedoidsSklearnExtra
 from fedclust.cluster_methods.optics import Optics
@@ -213,19 +214,6 @@ def test_linkages_differ_by_hand() -> None:
             assert method(distance, STREAM).tolist() == label
 
 
-def test_alternate_starts_at_the_most_central_and_can_merge_blocks() -> None:
-    """A far block of three and two near ones: both medoids start in the larger near block."""
-    points = torch.cat(
-        [torch.linspace(0, 1, 9), torch.linspace(3, 3.2, 3), torch.linspace(20, 20.1, 3)]
-    )
-    distance = (points.unsqueeze(1) - points).abs()
-    heuristic = KMedoids(num_clusters=3, variant="alternate")(distance, STREAM)
-    best = KMedoids(num_clusters=3)(distance, STREAM)
-    truth = torch.repeat_interleave(torch.arange(3), torch.tensor([9, 3, 3]))
-    assert same_partition(best, truth)
-    assert cost_of(distance, heuristic) >= cost_of(distance, best)
-
-
 def cost_of(distance: Tensor, label: Tensor) -> float:
     """Sum of distances to the best medoid of each cluster."""
     inner = [distance[label == k][:, label == k].sum(1).min() for k in label.unique()]
@@ -314,3 +302,84 @@ def test_alternate_is_that_of_scikit_learn_extra() -> None:
     assert same_partition(
         configured(NEEDS_EXTRA, 3, method="pam", start="build")(distance, STREAM), block
     )
+
+
+def test_clusters_nearer_than_the_threshold_are_merged_and_others_are_not() -> None:
+    place = torch.tensor([0.0, 1.0, 10.0, 11.5, 30.0])
+    distance = (place.unsqueeze(1) - place).abs()
+    expected = {
+        0.5: [0, 1, 2, 3, 4],
+        1.2: [0, 0, 1, 2, 3],
+        2.0: [0, 0, 1, 1, 2],
+        12.0: [0, 0, 0, 0, 1],
+    }
+    for threshold, label in expected.items():
+        method = Agglomerative(num_clusters=2, linkage="complete", threshold=threshold)
+        assert method(distance, STREAM).tolist() == label
+    assert Agglomerative(num_clusters=2, threshold=99.0)(distance, STREAM).tolist() == [0] * 5
+
+
+def test_the_threshold_is_met_by_the_chosen_linkage() -> None:
+    """{0 1} and {10 11.5} are 9 apart at least, 10.25 on average and 11.5 at most."""
+    place = torch.tensor([0.0, 1.0, 10.0, 11.5])
+    distance = (place.unsqueeze(1) - place).abs()
+    for threshold, merged in ((9.5, ["single"]), (11.0, ["single", "average"])):
+        for linkage in ("single", "average", "complete"):
+            method = Agglomerative(num_clusters=2, linkage=linkage, threshold=threshold)  # type: ignore[arg-type]
+            expected = [0] * 4 if linkage in merged else [0, 0, 1, 1]
+            assert method(distance, STREAM).tolist() == expected
+
+
+def test_one_client_is_one_cluster() -> None:
+    assert Agglomerative(num_clusters=1, threshold=1.0)(torch.zeros(1, 1), STREAM).tolist() == [0]
+
+
+def test_a_threshold_of_zero_names_its_key() -> None:
+    with pytest.raises(ConfigError, match=r"Agglomerative\.threshold=0"):
+        Agglomerative(num_clusters=2, threshold=0.0)
+
+
+def points(count: int, dimensions: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(
+        count, dimensions, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
+
+
+def inertia(place: torch.Tensor, label: torch.Tensor) -> float:
+    return sum(
+        float((place[label == k] - place[label == k].mean(0)).square().sum())
+        for k in label.unique()
+    )
+
+
+def test_coordinates_have_the_distances() -> None:
+    place = points(15, 4)
+    distance = torch.cdist(place, place)
+    found = coordinates(distance.numpy())
+    assert found.shape == (15, 4), "as many dimensions as the points span"
+    np.testing.assert_allclose(
+        torch.cdist(torch.from_numpy(found), torch.from_numpy(found)), distance
+    )
+    assert (coordinates(np.zeros((3, 3))) == 0).all()
+
+
+def test_it_needs_no_more_than_distances() -> None:
+    """On points without structure it reaches the inertia of k-means on the points themselves."""
+    place = points(60, 5)
+    label = KMeans(num_clusters=4, starts=30)(torch.cdist(place, place).float(), STREAM)
+    on_points = SklearnKMeans(4, n_init=30, random_state=0).fit(place.numpy())
+    assert inertia(place, label) == pytest.approx(on_points.inertia_, rel=0.01)
+
+
+def test_one_dimension_by_hand() -> None:
+    place = torch.tensor([[0.0], [1.0], [2.0], [10.0], [11.0], [30.0]])
+    label = KMeans(num_clusters=3)(torch.cdist(place, place), STREAM)
+    assert label.tolist() == [0, 0, 0, 1, 1, 2]
+
+
+def test_distances_that_no_points_have_are_approximated() -> None:
+    """Violates the triangle inequality; the two far blocks are found all the same."""
+    distance = torch.full((6, 6), 5.0)
+    distance[:3, :3] = distance[3:, 3:] = 0.5
+    distance[0, 4] = distance[4, 0] = 8.0
+    assert KMeans(num_clusters=2)(distance.fill_diagonal_(0), STREAM).tolist() == [0, 0, 0, 1, 1, 1]

@@ -22,7 +22,7 @@ from fedclust.models.sequence import Model
 from fedclust.solver import Solver
 
 CONF = Path(__file__).parents[2] / "conf"
-# no sequences of known layers, tested in test_resnet_engines.py
+# no sequences of known layers, tested in test_pasted.py
 RESNETS = ("resnet18", "resnet9")
 OF_TOKENS = ("gru", "lstm", "text_cnn", "transformer")  # tested in datasets/test_tokens.py
 MODELS = sorted({path.stem for path in (CONF / "model").glob("*.yaml")} - {*RESNETS, *OF_TOKENS})

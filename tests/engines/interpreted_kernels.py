@@ -8,30 +8,30 @@ and then holds for the whole process: TRITON_INTERPRET=1.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, shipped, starts, terms, toy_pool
-from test_regression import WHERE, plain
-from test_span import TERMS, assert_same
+from engine_toys import SOLVERS, made, ragged_shards, shipped, starts, terms, toy_pool, training
+from test_regression import WHERE
+from test_span import assert_same
 from torch import Tensor, nn
 
-from fedclust.core.calls import LocalResult, Shards, TrainCall
+from fedclust.core.calls import LocalResult, Shards
 from fedclust.core.types import Pool
 from fedclust.engines.fused import FusedEngine, gpu, products
 from fedclust.engines.fused.cuda import gather
 from fedclust.engines.fused.cuda import softmax as launched_softmax
-from fedclust.engines.fused.native import perceptron
+from fedclust.engines.fused.native import perceptron, softmax
 from fedclust.engines.fused.network import Network
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
 from fedclust.solver import Solver
 
 CPU = torch.device("cpu")
+TERMS = [("linear",), ("example_weight",), ("linear", "example_weight")]
 
 
 @pytest.fixture(autouse=True)
@@ -62,20 +62,15 @@ SCALES = [(), (1,), (3, 1, 1), (3, 5, 7), (1, 5, 7), (1, 5, 1), (7,), (3, 1, 7)]
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
 @pytest.mark.parametrize("scale", SCALES)
-def test_rows_of_a_pool(
-    monkeypatch: pytest.MonkeyPatch,
-    launches: Counter[str],
-    scale: tuple[int, ...],
-    kind: torch.dtype,
-) -> None:
+def test_rows_of_a_pool(launches: Counter[str], scale: tuple[int, ...], kind: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
-    pool = replace(
-        toy_pool((3, 5, 7)),
-        scale=torch.rand(scale, generator=generator),
-        shift=torch.rand(scale[1:], generator=generator),
-    )
-    pool = replace(pool, x=pool.x.to(kind))
-    assert_same_rows(monkeypatch, pool, torch.randint(60, (3, 2), generator=generator))
+    more = {
+        "scale": torch.rand(scale, generator=generator),
+        "shift": torch.rand(scale[1:], generator=generator),
+    }
+    plain = toy_pool((3, 5, 7))
+    pool = replace(plain, x=plain.x.to(kind), **more)
+    assert_same_rows(pool, torch.randint(60, (3, 2), generator=generator))
     assert launches["gather"] == 1
 
 
@@ -83,13 +78,11 @@ def test_rows_of_a_pool(
 @pytest.mark.parametrize(
     "index", [torch.tensor([59, 0, 7]), torch.tensor(3), torch.arange(24).view(4, 6).T[:5]]
 )
-def test_rows_of_any_shape(
-    monkeypatch: pytest.MonkeyPatch, launches: Counter[str], shape: tuple[int, ...], index: Tensor
-) -> None:
-    assert_same_rows(monkeypatch, toy_pool(shape), index)
+def test_rows_of_any_shape(shape: tuple[int, ...], index: Tensor) -> None:
+    assert_same_rows(toy_pool(shape), index)
 
 
-def assert_same_rows(monkeypatch: pytest.MonkeyPatch, pool: Pool, index: Tensor) -> None:
+def assert_same_rows(pool: Pool, index: Tensor) -> None:
     found = launched(pool).inputs(index)
     torch.testing.assert_close(found, pool.inputs(index), rtol=1e-6, atol=1e-6)
 
@@ -105,35 +98,34 @@ def test_no_rows(launches: Counter[str]) -> None:
 
 
 def both(
-    model: Model,
-    pool: Pool,
-    shards: Shards,
-    solver: Solver,
-    where: Callable[..., Tensor],
+    solver: Any,
+    where: str,
+    shards: Shards | None = None,
     *,
+    model: Model | None = None,
+    pool: Pool | None = None,
     own_anchor: bool = False,
     factor: float = 1.0,
     given: tuple[str, ...] = (),
     precision: str = "highest",
 ) -> tuple[LocalResult, LocalResult]:
-    """Local training by the kernel, and by PyTorch's operations."""
-
-    def train() -> LocalResult:
-        engine = FusedEngine(model, pool, precision=precision)
-        slots = starts(engine, 5) * 0.1 if solver.momentum else None
-        anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
-        models, label = starts(engine) * factor, labels(len(shards))
-        more = {name: terms(engine, shards)[name] for name in given}
-        return engine.answer(
-            TrainCall(models, label, shards, solver, solver.lr, slots=slots, anchor=anchor, **more)
-        )
-
+    """Local training of softmax regression by the kernel, and by PyTorch's operations."""
+    model, pool = model or shipped("linear"), pool or toy_pool((1, 8, 8))
+    engine = FusedEngine(model, pool, precision=precision)
+    shards = ragged_shards() if shards is None else shards
+    more: dict[str, Any] = {name: terms(engine, shards)[name] for name in given}
+    if solver.momentum:
+        more["slots"] = starts(engine, 5) * 0.1
+    if own_anchor and solver.proximal:
+        more["anchor"] = starts(engine, 9)[: len(shards)] * 0.5
+    call = training(engine, shards, solver, models=starts(engine) * factor, **more)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedclust.engines.fused.plan.pays", where)
-        by_kernel = train()
+        patch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
+        by_kernel = engine.answer(call)
         patch.setattr(gpu, "runs_on", lambda _: False)
-        plain(patch)
-        return by_kernel, train()
+        for compiled in (softmax, perceptron):
+            patch.setattr(compiled, "trains", lambda *_: False)
+        return by_kernel, FusedEngine(model, pool, precision=precision).answer(call)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -142,18 +134,9 @@ def both(
 def test_every_solver_moves_the_weights_alike(
     launches: Counter[str], name: str, where: str, solver: str
 ) -> None:
-    for own_anchor in [False, True] if SOLVERS[solver].proximal else [False]:
-        shards = ragged_shards((3, 7, 0, 1, 12))
-        assert_same(
-            *both(
-                shipped(name),
-                toy_pool((1, 8, 8)),
-                shards,
-                SOLVERS[solver],
-                WHERE[where],
-                own_anchor=own_anchor,
-            )
-        )
+    shards = ragged_shards((3, 7, 0, 1, 12))
+    for own in [False, True] if SOLVERS[solver].proximal else [False]:
+        assert_same(*both(SOLVERS[solver], where, shards, model=shipped(name), own_anchor=own))
     assert launches["softmax"]
 
 
@@ -163,7 +146,8 @@ def test_any_number_of_classes_and_features(where: str, classes: int) -> None:
     pool = replace(toy_pool((1, 17, 17)), num_classes=classes)
     pool = replace(pool, y=torch.arange(len(pool.y)) % classes)
     model = mlp((1, 17, 17), classes, hidden=[], l2=0.01)
-    assert_same(*both(model, pool, ragged_shards((9, 3)), SOLVERS["everything"], WHERE[where]))
+    shards = ragged_shards((9, 3))
+    assert_same(*both(SOLVERS["everything"], where, shards, model=model, pool=pool))
 
 
 @pytest.mark.parametrize("where", WHERE)
@@ -175,23 +159,13 @@ def test_no_bias(where: str) -> None:
 
     model = Model(layers, [(1, 8, 8), (64,), (10,)], [kernel_only], {})  # type: ignore[list-item]
     for solver in ("sgd", "everything"):
-        assert_same(
-            *both(model, toy_pool((1, 8, 8)), ragged_shards((3, 7)), SOLVERS[solver], WHERE[where])
-        )
+        assert_same(*both(SOLVERS[solver], where, ragged_shards((3, 7)), model=model))
 
 
 @pytest.mark.parametrize("where", WHERE)
 def test_batches_of_more_than_one_block(where: str) -> None:
-    solver = replace(SOLVERS["everything"], batch_size=None)
-    assert_same(
-        *both(
-            shipped("linear"),
-            toy_pool((1, 8, 8), 90),
-            ragged_shards((41, 20, 3)),
-            solver,
-            WHERE[where],
-        )
-    )
+    solver, shards = replace(SOLVERS["everything"], batch_size=None), ragged_shards((41, 20, 3))
+    assert_same(*both(solver, where, shards, pool=toy_pool((1, 8, 8), 90)))
 
 
 @pytest.mark.parametrize("given", TERMS)
@@ -200,40 +174,34 @@ def test_batches_of_more_than_one_block(where: str) -> None:
 def test_terms_of_a_call_move_the_weights_alike(
     where: str, solver: str, given: tuple[str, ...]
 ) -> None:
-    how = shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), SOLVERS[solver], WHERE[where]
-    assert_same(*both(*how, given=given))
+    assert_same(*both(SOLVERS[solver], where, given=given))
 
 
 @pytest.mark.parametrize("where", WHERE)
 def test_stragglers(where: str) -> None:
-    shards = replace(
-        ragged_shards((12, 12, 12)), work=torch.tensor([1.0, 0.2, 0.0], dtype=torch.float64)
-    )
-    assert_same(
-        *both(shipped("linear"), toy_pool((1, 8, 8)), shards, SOLVERS["everything"], WHERE[where])
-    )
+    work = torch.tensor([1.0, 0.2, 0.0], dtype=torch.float64)
+    assert_same(*both(SOLVERS["everything"], where, replace(ragged_shards((12,) * 3), work=work)))
 
 
 @pytest.mark.parametrize("where", WHERE)
 def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     monkeypatch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
-    engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
-    models = starts(engine)
-    found = engine.answer(TrainCall(models, labels(2), shards, SOLVERS["sgd"], 0.05))
-    assert torch.equal(found.params[1], models[labels(2)[1]])
+    engine = made("fused", "linear")
+    call = training(engine, ragged_shards((4, 0)), SOLVERS["sgd"])
+    found = engine.answer(call)
+    assert torch.equal(found.params[1], call.models[call.label[1]])
     assert found.loss[1] == 0
 
 
 @pytest.mark.parametrize("where", WHERE)
 def test_huge_logits_and_no_numbers(where: str) -> None:
-    pool, shards = toy_pool((1, 8, 8)), ragged_shards()
     solver = Solver(lr=1e-3, batch_size=5, epochs=1)
-    by_kernel, slow = both(shipped("linear"), pool, shards, solver, WHERE[where], factor=1e4)
+    by_kernel, slow = both(solver, where, factor=1e4)
     assert slow.loss.max() > 1000
     torch.testing.assert_close(by_kernel.loss, slow.loss, rtol=1e-4, atol=1e-3)
     torch.testing.assert_close(by_kernel.params, slow.params, rtol=1e-4, atol=1e-2)
     for factor in (float("nan"), float("inf")):
-        by_kernel, _ = both(shipped("linear"), pool, shards, solver, WHERE[where], factor=factor)
+        by_kernel, _ = both(solver, where, factor=factor)
         assert not by_kernel.loss[[0, 1, 3, 4]].isfinite().any()
 
 
@@ -245,9 +213,8 @@ def test_factors_are_rounded_to_bfloat16(monkeypatch: pytest.MonkeyPatch, where:
     monkeypatch.setattr(
         products, "in_bfloat16", lambda x: (x.view(torch.int32) & -(1 << 16)).view(torch.float32)
     )
-    how = shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), SOLVERS["sgd"], WHERE[where]
-    exact, _ = both(*how)
-    rounded, expected = both(*how, precision="bf16")
+    exact, _ = both(SOLVERS["sgd"], where)
+    rounded, expected = both(SOLVERS["sgd"], where, precision="bf16")
     off, way = rounded.params - expected.params, exact.params - expected.params
     assert off.norm() < 0.1 * way.norm()  # a sum in another order may cut off at the next number
 

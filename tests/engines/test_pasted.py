@@ -6,12 +6,24 @@ from dataclasses import replace
 
 import pytest
 import torch
-from engine_toys import SOLVERS, assert_equals_the_loop, labels, ragged_shards, starts, toy_pool
+from engine_toys import (
+    RESNETS,
+    SOLVERS,
+    assert_equals_the_loop,
+    labels,
+    ragged_shards,
+    residual,
+    shape_of,
+    starts,
+    toy_pool,
+)
 from pasted import NETWORKS, VGG9, DroppingCNN, FedAvgCNN, LeNet5, NormedMLP
 from torch import nn
 
 from fedclust.core.calls import PredictCall, TrainCall
 from fedclust.engines import make_engine
+from fedclust.engines.fused.native import convolution
+from fedclust.helpers.errors import ConfigError
 
 READ: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "fedavg_cnn": (FedAvgCNN(), (1, 28, 28)),
@@ -78,3 +90,30 @@ def test_the_layer_that_prevents_the_faster_engine_is_said() -> None:
     said = make_engine("auto", module, pool).remark
     assert ": the fused engine does not know 2 (RMSNorm); steps per second here: " in said
     assert make_engine("vmap", module, pool).remark == ""
+
+
+SHAPE = shape_of(RESNETS[0])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("engine", ["vmap", "fused"])
+@pytest.mark.parametrize("name", RESNETS)
+def test_the_fast_engines_equal_the_loop(name: str, engine: str) -> None:
+    loop, fast = (make_engine(one, residual(name), toy_pool(SHAPE)) for one in ("loop", engine))
+    how, close = SOLVERS["everything"], {"rtol": 1e-3, "atol": 1e-5}
+    train = {"rtol": 1e-3, "atol": 1e-4}
+    assert_equals_the_loop(fast, loop, ragged_shards((3, 0, 6)), how, train, close)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", RESNETS)
+def test_auto_is_fused_where_there_is_compiled_code(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = toy_pool(SHAPE)
+    assert make_engine("auto", residual(name), pool).name == "fused"
+    if name == "resnet18":
+        monkeypatch.setattr(convolution, "compiled", lambda: None)
+        assert make_engine("auto", residual(name), pool).name in ("vmap", "loop")
+        with pytest.raises(ConfigError, match=r"^engine=fused .* compiled code .*=auto$"):
+            make_engine("fused", residual(name), pool)

@@ -6,12 +6,10 @@ import pytest
 import torch
 import torchvision
 from engine_toys import (
-    RESNETS,
     SOLVERS,
     assert_equals_the_loop,
     labels,
     ragged_shards,
-    residual,
     starts,
     toy_pool,
 )
@@ -192,22 +190,6 @@ def test_a_layout_knows_what_is_trained() -> None:
     plain = layout(nn.Linear(3, 2))
     assert plain.trained is None
     assert plain.of_trained(rows) is rows
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", RESNETS)
-def test_residual_networks_with_batch_normalisation(name: str) -> None:
-    pool, shards = toy_pool((3, 8, 8)), ragged_shards((7, 9))
-    model = residual(name, norm_layer="batch")
-    loop, fast = LoopEngine(model, pool), make_engine("vmap", model, pool)
-    assert len(loop.layout.buffers) == 3 * sum(
-        isinstance(m, nn.BatchNorm2d) for m in model.modules()
-    )
-    models, how = starts(loop, 1), Solver(lr=0.05, batch_size=9)
-    call = TrainCall(models, torch.zeros(2).long(), shards, how, 0.05)
-    want, got = loop.answer(call), fast.answer(call)
-    torch.testing.assert_close(got.params, want.params, rtol=1e-2, atol=1e-3)
-    assert bool((want.params != models)[:, ~_trained(loop)].any(1).all())
 
 
 @pytest.mark.full

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from fedclust.helpers.errors import ConfigError
 from fedclust.models.cnn import cnn, flex_femnist_cnn, tf_cifar
 from fedclust.models.mlp import mlp
-from fedclust.models.params import layout, unflatten
+from fedclust.models.params import flatten, layout, unflatten
 from fedclust.models.sequence import KNOWN, Model
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
@@ -268,3 +268,31 @@ def test_widths_are_a_list_of_numbers(widths: Any) -> None:
         cnn(GREY, 10, channels=widths, kernel=3, padding=1, hidden=[])
     with pytest.raises(ConfigError, match=r"model\.hidden=.* is not allowed: a list of widths"):
         mlp(GREY, 10, hidden=widths)
+
+
+def test_order_is_that_of_parameters() -> None:
+    model = mlp((1, 2, 3), 4, hidden=[5])
+    where = layout(model)
+    flat = torch.arange(float(where.num_params))
+    nn.utils.vector_to_parameters(flat, model.parameters())
+    views = unflatten(flat, where)
+    assert list(views) == [name for name, _ in model.named_parameters()]
+    for name, value in model.named_parameters():
+        assert torch.equal(views[name], value)
+
+
+def test_named_tensors_are_views_and_flatten_is_the_inverse() -> None:
+    where = layout(mlp((6,), 4, hidden=[5]))
+    flat = torch.randn(2, 3, where.num_params)
+    views = unflatten(flat, where)
+    assert {name: tuple(value.shape[2:]) for name, value in views.items()} == dict(
+        zip(where.names, where.shapes, strict=True)
+    )
+    assert torch.equal(flatten(views, where, batch_dims=2), flat)
+    views["0.bias"].zero_()
+    assert int((flat == 0).sum()) == 2 * 3 * 5
+
+
+def test_wrong_number_of_parameters() -> None:
+    with pytest.raises(ValueError, match="got 3 parameters, the model has 8"):
+        unflatten(torch.zeros(3), layout(mlp((3,), 2, hidden=[])))

@@ -23,9 +23,8 @@ def sent(reports: list[Cost]) -> int:
 @pytest.mark.thinned
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if "sends" in about(name)])
 def test_models_sent_without_shifts(name: str) -> None:
-    fed = federation()
     _, reports = simulate(
-        configured(name, "participation=0.5"), rounds_of(fed, T, participation=0.5)
+        configured(name, "participation=0.5"), rounds_of(federation(), T, participation=0.5)
     )
     formula = about(name)["sends"]
     assert sent(reports) == eval(str(formula), {"N": N, "K": K, "T": T, "C": C, "W": W})
@@ -35,17 +34,11 @@ def test_models_sent_without_shifts(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "numbers", "losses", "gradients"),
     [
-        ("fedavg", 0, 0, 0),
-        ("local", 0, 0, 0),
-        ("ditto", 0, 0, 0),
-        ("finetune", 0, 0, 0),
-        ("fesem", 0, 0, 0),
+        *((name, 0, 0, 0) for name in ("fedavg", "local", "ditto", "finetune", "fesem", "pacfl")),
         ("fedem", 0, K * C * T, 0),
         ("fedsoft", N * C * 4, N * C * 4, 0),  # in rounds 0, 2, 4 and 6
-        ("pacfl", 0, 0, 0),
         ("flexcfl", 0, 0, 0),  # all twelve clients form the groups, so nobody has to look for one
-        ("ifca", K * T, K * C * T, 0),
-        ("cfl_mgd", K * T, K * C * T, 0),
+        *((name, K * T, K * C * T, 0) for name in ("ifca", "cfl_mgd")),
         ("clove", K * C * T, K * C * T, 0),
         ("lcfl", N * (N - 1), N**2, 0),
         ("diffnorm", 0, 0, 0),
@@ -54,9 +47,10 @@ def test_models_sent_without_shifts(name: str) -> None:
 )
 def test_numbers_sent_and_passes(name: str, numbers: int, losses: int, gradients: int) -> None:
     counted = played(configured(name, "participation=0.5"), 0.5)
-    assert sum(report.scalars_up for report in counted) == numbers
-    assert sum(report.forward_passes for report in counted) == losses
-    assert sum(report.backward_passes for report in counted) == gradients
+    for passed, number in (
+        *(("scalars_up", numbers), ("forward_passes", losses), ("backward_passes", gradients)),
+    ):
+        assert sum(getattr(report, passed) for report in counted) == number
 
 
 @pytest.mark.parametrize("averaging", ["model", "gradient"])
@@ -69,31 +63,36 @@ def test_momentum_goes_both_ways_and_only_where_there_is_any(averaging: str) -> 
     assert sent(played(configured("ifca", "participation=0.5", option), 0.5)) == K * (C + 1) * T
 
 
-def test_passes_of_variants() -> None:
-    step = played(configured("ifca", "algorithm.averaging=gradient"))
-    # each is also the client's one step
-    assert sum(report.backward_passes for report in step) == N * T
-    by_loss = played(configured("jgl", "algorithm.gradient_weight=0"))
-    assert sum(report.forward_passes for report in by_loss) == N * C * T
-    assert sum(report.backward_passes for report in by_loss) == N * T
-    by_both = played(configured("jgl", "algorithm.gradient_weight=0.5"))
-    assert sum(report.forward_passes for report in by_both) == N * C * T
-    # but in the first round, clusters have a last step to compare with: refilling leaves none
-    # without
-    assert sum(report.backward_passes for report in by_both) == N * T + N * C * (T - 1)
-    landmarks = played(configured("lcfl", "cluster_metric.landmarks=6"))
-    assert sum(report.forward_passes for report in landmarks) == 6 * N
-    assert sum(report.scalars_up for report in landmarks) == 6 * N
-    spread = played(configured("ifca", "algorithm.start=kmeans++"))
-    assert sum(report.forward_passes for report in spread) == N * (C - 1) + N * C * T
-    assert sum(report.scalars_up for report in spread) == N * (C - 1) + N * T
-
-
-def test_clients_that_look_for_a_group_say_which_they_found() -> None:
-    counted = played(configured("flexcfl", "algorithm.cold_start.scale=2"))
-    assert sum(report.scalars_up for report in counted) == N - 2 * C
-    at_random = played(configured("flexcfl_rac", "algorithm.cold_start.scale=2"))
-    assert sum(report.scalars_up for report in at_random) == 0
+@pytest.mark.parametrize(
+    ("method", "counts"),
+    [
+        # each is also the client's one step
+        ("ifca algorithm.averaging=gradient", {"backward_passes": N * T}),
+        (
+            "jgl algorithm.gradient_weight=0",
+            {"forward_passes": N * C * T, "backward_passes": N * T},
+        ),
+        # but in the first round, clusters have a last step to compare with: refilling leaves none
+        # without
+        (
+            "jgl algorithm.gradient_weight=0.5",
+            {"forward_passes": N * C * T, "backward_passes": N * T + N * C * (T - 1)},
+        ),
+        ("lcfl cluster_metric.landmarks=6", {"forward_passes": 6 * N, "scalars_up": 6 * N}),
+        (
+            "ifca algorithm.start=kmeans++",
+            {
+                "forward_passes": N * (C - 1) + N * C * T,
+                "scalars_up": N * (C - 1) + N * T,
+            },
+        ),
+        ("flexcfl algorithm.cold_start.scale=2", {"scalars_up": N - 2 * C}),
+        ("flexcfl_rac algorithm.cold_start.scale=2", {"scalars_up": 0}),
+    ],
+)
+def test_passes_of_variants(method: str, counts: dict[str, int]) -> None:
+    reports = played(configured(*method.split()))
+    assert {key: sum(getattr(one, key) for one in reports) for key in counts} == counts
 
 
 def played(algorithm: Algorithm, participation: float = 1.0) -> list[Cost]:

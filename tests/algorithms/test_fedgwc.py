@@ -74,8 +74,7 @@ def test_affinities_by_hand_leave_out_the_two_themselves() -> None:
 
 def test_communities_are_found_where_there_are_enough_turns() -> None:
     stream = Stream.of(0, "split")
-    found = communities(blocks(), 4.0, 1.0, stream)
-    assert partition_of(found) == partition_of(BLOCKS)
+    assert partition_of(communities(blocks(), 4.0, 1.0, stream)) == partition_of(BLOCKS)
     assert communities(blocks(), 1.9, 1.0, stream).tolist() == [0] * 8  # no two parts to try
     assert communities(blocks(), 4.0, 0.0, stream).tolist() == [0] * 8  # none is good enough
 

@@ -46,6 +46,13 @@ def toy(ids: int = 12, classes: int = 3) -> tuple[Any, ToyEngine]:
     return fed, ToyEngine(pull=pull, start=torch.tensor([[5.0, -3.0]]))
 
 
+def begun(ids: int = 12, **options: Any) -> tuple[Any, ToyEngine, FlexCFL, Any]:
+    """So many clients as above, a method and its state before round 0."""
+    (fed, clients), algorithm = toy(ids), flexcfl(**options)
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    return fed, clients, algorithm, state
+
+
 def moved_data(fed: Any, client: int, label: int) -> Any:
     """The federation in which all examples of a client have another class."""
     y = fed.pool.y.clone()
@@ -104,8 +111,7 @@ def test_groups_begin_at_a_robust_mean_of_the_pretrained() -> None:
     fed, clients = toy()
     clients.server = Server(aggregation=Median())  # type: ignore[misc]
     clients.pull[0] *= 1e6
-    algorithm = flexcfl(k=1, scale=12)
-    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    state, _ = flexcfl(k=1, scale=12).init(clients, toy_round(fed, [0]))
     wanted = median(clients.pull.double()).unsqueeze(0).float()
     torch.testing.assert_close(state.direction, wanted)
     torch.testing.assert_close(state.models, clients.start[:1] + wanted)
@@ -117,9 +123,7 @@ def _directions(clients: ToyEngine, label: Tensor) -> list[list[float]]:
 
 def test_newcomers_join_the_group_their_update_points_to() -> None:
     """Eq. (8): the least (1 - cos) / 2, at the first selection and not before."""
-    fed, clients = toy()
-    algorithm = flexcfl(scale=1)
-    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    fed, clients, algorithm, state = begun(scale=1)
     new = (state.label < 0).nonzero().squeeze(1)
     assert len(new) == 9
     after, report = algorithm.round(state, clients, toy_round(fed, new[:4].tolist()))
@@ -150,9 +154,7 @@ def test_newcomers_join_by_the_angle_not_by_the_distance() -> None:
 
 
 def test_joining_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    fed, clients = toy()
-    algorithm = flexcfl(scale=1)
-    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    fed, clients, algorithm, state = begun(scale=1)
     rnd = toy_round(fed, list(range(12)))
     whole, report = algorithm.round(state, clients.at(rnd), rnd)
     # two clients of two parameters
@@ -197,9 +199,7 @@ def test_a_shifted_client_moves_and_the_reference_follows() -> None:
 
 
 def test_absent_and_unknown_clients_do_not_move() -> None:
-    fed, clients = toy()
-    algorithm = flexcfl(scale=1)
-    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    fed, clients, algorithm, state = begun(scale=1)
     member, stranger = (int((state.label >= 0).nonzero()[0]), int((state.label < 0).nonzero()[0]))
     shifted = moved_data(moved_data(fed, member, (member + 1) % 3), stranger, (stranger + 1) % 3)
     rnd = toy_round(
@@ -264,9 +264,7 @@ def test_random_centres_are_groups_of_one() -> None:
 
 def test_random_joining_keeps_the_clustered_and_spreads_the_rest() -> None:
     ids = 600
-    fed, clients = toy(ids)
-    algorithm = flexcfl(scale=10, joining="random")
-    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    fed, clients, algorithm, state = begun(ids, scale=10, joining="random")
     members = state.label >= 0
     assert int(members.sum()) == 30
     after, report = algorithm.round(state, clients, toy_round(fed, list(range(ids))))
@@ -281,9 +279,7 @@ def test_random_joining_keeps_the_clustered_and_spreads_the_rest() -> None:
 
 
 def test_with_random_joining_a_shifted_client_still_looks_for_its_direction() -> None:
-    fed, clients = toy(60)
-    algorithm = flexcfl(scale=20, joining="random")
-    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    fed, clients, algorithm, state = begun(60, scale=20, joining="random")
     moved = fed
     for client in range(0, 30, 3):  # from class 0 to class 1
         moved = moved_data(moved, client, 1)

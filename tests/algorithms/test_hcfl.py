@@ -100,8 +100,7 @@ def test_a_cluster_nobody_trains_keeps_its_model_and_newcomers_join() -> None:
     rounds = rounds_of(fed, 3, absent=(late,))
     algorithm: Any = configured("hcfl", *EARLY)
     states, _ = simulate(algorithm, rounds[:2])
-    label = states[1].label
-    only = replace(rounds[2], cohort=(label == 1).nonzero().squeeze(1))
+    only = replace(rounds[2], cohort=(states[1].label == 1).nonzero().squeeze(1))
     states, _ = simulate(algorithm, [only], states[1])
     assert torch.equal(states[0].models[0], simulate(algorithm, rounds[:2])[0][1].models[0])
     there = replace(only, present=torch.ones(CLIENTS, dtype=torch.bool))

@@ -7,31 +7,26 @@ from typing import Any
 
 import pytest
 import torch
-from planted import CLIENTS, GROUPS, LR, configured, engine_for, federation, rounds_of, simulate
+from planted import (
+    CLIENTS,
+    GROUPS,
+    LR,
+    configured,
+    engine_for,
+    federation,
+    rounds_of,
+    simulate,
+    started,
+)
 from torch import Tensor
 from torch.nn import functional as F
 
 from fedclust.algorithms.jgl import occupied
-from fedclust.core.front import Clients, Gradient
-from fedclust.core.types import Round
+from fedclust.core.front import Gradient
 from fedclust.helpers.ops import cluster_mean
 
 BATCH = 12
 REST = "algorithm.empty_cluster=none"
-
-
-def initial(algorithm: Any, clients: Clients, rnd: Round, models: Tensor, previous: Tensor) -> Any:
-    """A state in which the clusters have just gone from `previous` to `models` in one step."""
-    state, _ = algorithm.init(clients.at(rnd), rnd)
-    return replace(state, models=models, previous=previous, pace=torch.full((len(models),), LR))
-
-
-def gradients(clients: Clients, models: Tensor, rnd: Round) -> Tensor:
-    """Mini-batch gradients of every model for every participant, [C, K, P]."""
-    labels = [torch.full_like(rnd.cohort, k) for k in range(len(models))]
-    return torch.stack(
-        [clients.at(rnd).grad(Gradient(models, label, rnd.cohort, BATCH)) for label in labels], 1
-    )
 
 
 def test_without_gradients_it_is_ifca_on_mini_batches() -> None:
@@ -71,38 +66,34 @@ def test_without_gradients_and_with_a_local_solver_it_is_ifca() -> None:
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("weight", [0.2, 0.7, 1.0])
 def test_scores_by_hand(similarity: str, sign: str, reduction: str, weight: float) -> None:
-    fed = federation()
-    clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
-    algorithm: Any = configured(
-        "jgl",
-        REST,
-        f"algorithm.similarity={similarity}",
-        f"algorithm.sign={sign}",
-        f"algorithm.loss_reduction={reduction}",
-        f"algorithm.gradient_weight={weight}",
-    )
-    models = clients.init(rnd.stream("init"), GROUPS)
-    previous = clients.init(rnd.stream("before"), GROUPS)
-    state, _ = algorithm.round(
-        initial(algorithm, clients, rnd, models, previous), clients.at(rnd), rnd
-    )
+    given = {"similarity": similarity, "sign": sign, "loss_reduction": reduction}
+    options = [f"algorithm.{key}={value}" for key, value in given.items()]
+    options += [REST, f"algorithm.gradient_weight={weight}"]
+    algorithm, state, clients = started("jgl", federation(), *options)
+    rnd = clients.rnd
+    models, previous = (clients.init(rnd.stream(name), GROUPS) for name in ("init", "before"))
+    pace = torch.full((GROUPS,), LR)
+    state = replace(state, models=models, previous=previous, pace=pace)
+    after, _ = algorithm.round(state, clients, rnd)
     size = BATCH if reduction == "sum" else 1
-    gradient = size * gradients(clients, models, rnd)
+    labels = torch.arange(GROUPS).repeat_interleave(CLIENTS).view(GROUPS, CLIENTS)
+    asked = [Gradient(models, label, rnd.cohort, BATCH) for label in labels]
+    gradient = size * torch.stack([clients.grad(one) for one in asked], 1)  # [C, K, P]
     step = models - previous
     if similarity == "cosine":
         value = F.cosine_similarity(gradient, step, dim=2) * (-1 if sign == "consistent" else 1)
     else:
         value = -(gradient - (-step / LR if sign == "consistent" else step)).norm(dim=2)
-    loss = size * clients.at(rnd).loss(models, rnd.cohort, batch_size=BATCH)
+    loss = size * clients.loss(models, rnd.cohort, batch_size=BATCH)
     score = weight * value + (1 - weight) * -loss
     best = score.topk(2).values
     assert float((best[:, 0] - best[:, 1]).min()) > 1e-4, "a tie: the case proves nothing"
     label = score.argmax(1)
-    assert torch.equal(state.label, label)
+    assert torch.equal(after.label, label)
     own = gradient[torch.arange(CLIENTS), label]
     expected = models - LR * cluster_mean(own, label, empty=torch.zeros_like(models))
-    torch.testing.assert_close(state.models, expected, rtol=1e-5, atol=1e-6)
-    assert torch.equal(state.previous, models)
+    torch.testing.assert_close(after.models, expected, rtol=1e-5, atol=1e-6)
+    assert torch.equal(after.previous, models)
 
 
 @pytest.mark.thinned
@@ -157,45 +148,33 @@ def test_losses_choose_alone_only_where_no_gradient_could_change_it(
     torch.testing.assert_close(score[~spared], full[~spared])
 
 
-def test_without_a_last_step_the_loss_decides() -> None:
-    fed = federation()
-    clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
-    for similarity in ("cosine", "euclidean"):
-        settings = (f"algorithm.similarity={similarity}", "algorithm.gradient_weight=0.9")
-        algorithm: Any = configured("jgl", *settings)
-        state, _ = algorithm.init(clients.at(rnd), rnd)
-        after, _ = algorithm.round(state, clients.at(rnd), rnd)
-        assert torch.equal(
-            after.label, clients.at(rnd).loss(state.models, rnd.cohort, BATCH).argmin(1)
-        )
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+def test_without_a_last_step_the_loss_decides(similarity: str) -> None:
+    settings = (f"algorithm.similarity={similarity}", "algorithm.gradient_weight=0.9")
+    algorithm, state, clients = started("jgl", federation(), *settings)
+    after, _ = algorithm.round(state, clients, clients.rnd)
+    loss = clients.loss(state.models, clients.rnd.cohort, BATCH)
+    assert torch.equal(after.label, loss.argmin(1))
 
 
 @pytest.mark.parametrize("empty", ["refill", "anchor_all", "none"])
 def test_an_empty_cluster(empty: str) -> None:
     """Cluster 1 fits nobody: who works in it, what is counted, and what is served."""
-    fed = federation()
-    clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
-    algorithm: Any = configured("jgl", f"algorithm.empty_cluster={empty}")
-    state, _ = algorithm.init(clients.at(rnd), rnd)
+    option = f"algorithm.empty_cluster={empty}"
+    algorithm, state, clients = started("jgl", federation(), option)
     hopeless = state.models.clone()
     hopeless[1] *= 50
     state = replace(state, models=hopeless, previous=hopeless)
-    after, report = algorithm.round(state, clients.at(rnd), rnd)
+    after, report = algorithm.round(state, clients, clients.rnd)
     assert 1 not in after.label, "the record is what the devices chose"
-    assert torch.equal(algorithm.serve(after, clients.at(rnd), rnd).label, after.label)
+    assert torch.equal(algorithm.serve(after, clients, clients.rnd).label, after.label)
     assert torch.equal(after.models[1], hopeless[1]) == (empty == "none")
     moved = {"refill": {1}, "anchor_all": {1, 2, 3}, "none": {0}}[empty]
     assert report.notes["moved"] in moved
     if empty == "refill":
-        one = [
-            hopeless[1]
-            - LR
-            * clients.at(rnd).grad(Gradient(hopeless, torch.tensor([1]), torch.tensor([i]), BATCH))[
-                0
-            ]
-            for i in range(CLIENTS)
-        ]
-        gap = (torch.stack(one) - after.models[1]).abs().amax(1)
+        label, ids = torch.ones(CLIENTS, dtype=torch.int64), torch.arange(CLIENTS)
+        one = hopeless[1] - LR * clients.grad(Gradient(hopeless, label, ids, BATCH))
+        gap = (one - after.models[1]).abs().amax(1)
         assert int((gap < 1e-5).sum()) == 1, "exactly one device trains it"
 
 
@@ -213,11 +192,8 @@ def test_refilling_moves_random_devices_of_clusters_that_can_spare_them() -> Non
     assert taken == set(range(CLIENTS))
     rnd = rounds_of(fed, 1)[0]
     assert torch.equal(occupied(torch.arange(12) % 3, 3, "refill", rnd), torch.arange(12) % 3)
-    assert occupied(torch.tensor([2, 2]), 3, "refill", rnd).bincount(minlength=3).tolist() == [
-        1,
-        0,
-        1,
-    ]
+    two = occupied(torch.tensor([2, 2]), 3, "refill", rnd)
+    assert two.bincount(minlength=3).tolist() == [1, 0, 1]
 
 
 def test_anchors_put_one_device_into_every_cluster() -> None:
@@ -226,24 +202,23 @@ def test_anchors_put_one_device_into_every_cluster() -> None:
         assert label.bincount(minlength=3).tolist() == [10, 1, 1]
 
 
-def test_the_sum_makes_the_step_as_much_larger_as_the_batch() -> None:
-    fed = federation(equal=False)  # the first client has 12 examples, the last one 34
-    clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
-    for batch, sizes in (
-        ("12", [12] * 12),
-        ("20", [12, 14, 16, 18] + [20] * 8),
-        ("null", fed.train.count),
-    ):
-        settings = ("num_clusters=1", "algorithm.loss_reduction=sum", f"solver.batch_size={batch}")
-        algorithm: Any = configured("jgl", *settings)
-        state, _ = algorithm.init(clients.at(rnd), rnd)
-        after, _ = algorithm.round(state, clients.at(rnd), rnd)
-        size = None if batch == "null" else int(batch)
-        gradient = clients.at(rnd).grad(
-            Gradient(state.models, torch.zeros_like(rnd.cohort), rnd.cohort, size)
-        )
-        expected = state.models - LR * (torch.as_tensor(sizes).unsqueeze(1) * gradient).mean(0)
-        torch.testing.assert_close(after.models, expected, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize(
+    ("batch", "sizes"),
+    [
+        (12, [12] * 12),
+        (20, [12, 14, 16, 18] + [20] * 8),
+        (None, range(12, 35, 2)),  # the first client has 12 examples, the last one 34
+    ],
+)
+def test_the_sum_makes_the_step_as_much_larger_as_the_batch(batch: Any, sizes: Any) -> None:
+    size = f"solver.batch_size={batch or 'null'}"
+    settings = ("num_clusters=1", "algorithm.loss_reduction=sum", size)
+    algorithm, state, clients = started("jgl", federation(equal=False), *settings)
+    ids = clients.rnd.cohort
+    after, _ = algorithm.round(state, clients, clients.rnd)
+    gradient = clients.grad(Gradient(state.models, torch.zeros_like(ids), ids, batch))
+    expected = state.models - LR * (torch.tensor(list(sizes)).unsqueeze(1) * gradient).mean(0)
+    torch.testing.assert_close(after.models, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_pace_is_rate_times_steps() -> None:

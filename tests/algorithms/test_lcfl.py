@@ -285,8 +285,7 @@ def test_nobody_trains_for_a_metric_that_does_not_read_it(
     states, _ = simulate(algorithm, rounds[:2])
     missed = (~states[1].trained).nonzero().squeeze(1)
     assert len(missed) >= 6
-    clients = engine_for(fed).at(rounds[2])
-    _, cost = algorithm._cluster(states[1], clients, rounds[2])
+    _, cost = algorithm._cluster(states[1], engine_for(fed).at(rounds[2]), rounds[2])
     read = missed[:0]
     if metric == "loss":
         read = missed

@@ -60,8 +60,7 @@ LABEL = torch.tensor([0, 0, 1])
 def test_clipped_sums_over_a_fixed_number_by_hand() -> None:
     # 2 participants a model are expected; norms 5, 0.5 and 2 are shortened to 1
     found = server(ClientDP(clip=1.0)).combined(MODELS, PARAMS, MODELS, LABEL, None)
-    expected = torch.tensor([[0.3, 0.65], [10.0, -0.5]])
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found, torch.tensor([[0.3, 0.65], [10.0, -0.5]]))
     whole = server(ClientDP(clip=100.0)).combined(MODELS, PARAMS, MODELS, LABEL, None)
     torch.testing.assert_close(whole, torch.tensor([[1.5, 2.25], [10.0, -1.0]]))
     alike = server(NoPrivacy()).combined(MODELS, PARAMS, MODELS, LABEL, None)
@@ -234,8 +233,7 @@ def test_epsilon_is_rounded_up_but_not_beyond_that_of_everybody() -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_who_may_be_private(name: str) -> None:
-    algorithm = configured(name)
-    traits = traits_of(algorithm)
+    traits = traits_of(configured(name))
     assert (traits.averages and not traits.unnoised) == (name in PRIVATE)
 
 
@@ -262,46 +260,43 @@ def test_what_would_leak_is_refused(name: str, given: list[str], message: str) -
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "typed", "why"),
     [
         (
-            ("algorithm=lcfl", "privacy=client", "server=adam"),
-            "privacy=client is not allowed: none, since algorithm=lcfl is not private: clients "
-            "send models and losses of the warm-up, which are compared without noise",
+            *("algorithm=lcfl privacy=client server=adam", "privacy=client"),
+            "none, since algorithm=lcfl is not private: clients send models and losses of the "
+            "warm-up, which are compared without noise",
         ),
         (
-            ("algorithm=finetune", "algorithm@algorithm.base=fedem", "privacy=client"),
-            "privacy=client is not allowed: none, since algorithm@algorithm.base=fedem is not "
-            "private: clients send a model for every component without noise",
+            *("algorithm=finetune algorithm@algorithm.base=fedem privacy=client", "privacy=client"),
+            "none, since algorithm@algorithm.base=fedem is not private: clients send a model for "
+            "every component without noise",
+        ),
+        *(
+            (
+                *(f"algorithm=scaffold {typed}", typed),
+                "mean, since algorithm=scaffold does not replace models by means of the "
+                "participants'",
+            )
+            for typed in ("server=adam", "aggregation=multi_krum")
         ),
         (
-            ("algorithm=scaffold", "server=adam"),
-            "server=adam is not allowed: mean, since algorithm=scaffold does not replace models "
-            "by means of the participants'",
+            *("algorithm=fedavg aggregation=multi_krum privacy=client", "aggregation=multi_krum"),
+            "mean with privacy, whose sums are of clipped updates",
         ),
         (
-            ("algorithm=scaffold", "aggregation=multi_krum"),
-            "aggregation=multi_krum is not allowed: mean, since algorithm=scaffold does not "
-            "replace models by means of the participants'",
-        ),
-        (
-            ("algorithm=fedavg", "aggregation=multi_krum", "privacy=client"),
-            "aggregation=multi_krum is not allowed: mean with privacy, whose sums are of clipped "
-            "updates",
-        ),
-        (
-            ("algorithm=feroma", "task=regression"),
-            "task=regression is not allowed: algorithm=feroma reads the losses of a softmax "
-            "without weights, as task=classification has them; take another",
+            *("algorithm=feroma task=regression", "task=regression"),
+            "algorithm=feroma reads the losses of a softmax without weights, as "
+            "task=classification has them; take another",
         ),
     ],
 )
-def test_a_refusal_names_what_was_typed(given: tuple[str, ...], said: str) -> None:
-    choices = dict(one.split("=") for one in given)
-    config = composed(*given, "partition.num_clients=8") | {"choices": choices}
+def test_a_refusal_names_what_was_typed(given: str, typed: str, why: str) -> None:
+    choices = dict(one.split("=") for one in given.split())
+    config = composed(*given.split(), "partition.num_clients=8") | {"choices": choices}
     with pytest.raises(ConfigError) as refused:
         build(config)
-    assert str(refused.value) == said
+    assert str(refused.value) == f"{typed} is not allowed: {why}"
 
 
 class Arriving(Static):

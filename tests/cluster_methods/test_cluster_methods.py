@@ -52,6 +52,12 @@ def blocks(
     return ((noisy + noisy.T) / 2).fill_diagonal_(0), block
 
 
+def on_a_line(*places: float) -> Tensor:
+    """Distances of points on a line."""
+    place = torch.tensor(places)
+    return (place.unsqueeze(1) - place).abs()
+
+
 def same_partition(a: Tensor, b: Tensor) -> bool:
     return torch.equal(a.unsqueeze(1) == a, b.unsqueeze(1) == b)
 
@@ -111,8 +117,7 @@ def test_auto_finds_three_blocks_and_one_where_there_is_no_structure(method: Any
 
 def test_auto_takes_the_number_with_the_best_silhouette() -> None:
     """Three pairs on a line; with at most two clusters the two near pairs are one."""
-    place = torch.tensor([0.0, 1.0, 10.0, 11.0, 30.0, 31.0])
-    distance = (place.unsqueeze(1) - place).abs()
+    distance = on_a_line(0.0, 1.0, 10.0, 11.0, 30.0, 31.0)
     for most, label in ((2, [0, 0, 0, 0, 1, 1]), (3, [0, 0, 1, 1, 2, 2]), (5, [0, 0, 1, 1, 2, 2])):
         method = Agglomerative(num_clusters="auto", max_clusters=most)
         assert method(distance, STREAM).tolist() == label
@@ -129,8 +134,7 @@ def test_affinities_by_hand() -> None:
 
 def test_density_methods_read_their_options() -> None:
     """Two blocks of four: too small for a cluster of five; not steep enough for a xi of 0.95."""
-    place = torch.tensor([0.0, 0.1, 0.2, 0.3, 5.0, 5.1, 5.2, 5.3])
-    distance = (place.unsqueeze(1) - place).abs()
+    distance = on_a_line(0.0, 0.1, 0.2, 0.3, 5.0, 5.1, 5.2, 5.3)
     two, one = [0] * 4 + [1] * 4, [0] * 8
     assert Hdbscan(min_cluster_size=3)(distance, STREAM).tolist() == two
     assert Hdbscan(min_cluster_size=5, min_samples=3)(distance, STREAM).tolist() == one
@@ -153,8 +157,7 @@ def test_extreme_numbers_of_clusters(method: Any) -> None:
 
 @pytest.mark.parametrize("method", WITH_AUTO)
 def test_copies_stay_together_where_more_clusters_are_asked_for(method: Any) -> None:
-    place = torch.tensor([0.0, 5.0, 0.0, 9.0, 0.0])
-    distance = (place.unsqueeze(1) - place).abs()
+    distance = on_a_line(0.0, 5.0, 0.0, 9.0, 0.0)
     for k in (4, 5):
         assert method(num_clusters=k)(distance, STREAM).tolist() == [0, 1, 0, 2, 0]
 
@@ -207,8 +210,7 @@ def test_linkages_differ_by_hand() -> None:
         },
     }
     for points, labels in expected.items():
-        place = torch.tensor(points)
-        distance = (place.unsqueeze(1) - place).abs()
+        distance = on_a_line(*points)
         for linkage, label in labels.items():
             method = Agglomerative(num_clusters=2, linkage=linkage)  # type: ignore[arg-type]
             assert method(distance, STREAM).tolist() == label
@@ -253,8 +255,7 @@ def test_dbscan_radius_by_hand() -> None:
     """Points 0 1 3 6: the 16 entries are four times 0, then twice 1 2 3 3 5 6. With k = 3 the 50th
     percentile is 2.5, which joins 0, 1 and 3; with k = 4 the 33rd is 1, which joins 0 and 1.
     """
-    place = torch.tensor([0.0, 1.0, 3.0, 6.0])
-    distance = (place.unsqueeze(1) - place).abs()
+    distance = on_a_line(0.0, 1.0, 3.0, 6.0)
     expected = {2: [0, 0, 0, 0], 3: [0, 0, 0, 1], 4: [0, 0, 1, 2]}
     for k, label in expected.items():
         assert Dbscan(num_clusters=k, min_samples=1)(distance, STREAM).tolist() == label
@@ -305,8 +306,7 @@ def test_alternate_is_that_of_scikit_learn_extra() -> None:
 
 
 def test_clusters_nearer_than_the_threshold_are_merged_and_others_are_not() -> None:
-    place = torch.tensor([0.0, 1.0, 10.0, 11.5, 30.0])
-    distance = (place.unsqueeze(1) - place).abs()
+    distance = on_a_line(0.0, 1.0, 10.0, 11.5, 30.0)
     expected = {
         0.5: [0, 1, 2, 3, 4],
         1.2: [0, 0, 1, 2, 3],
@@ -321,8 +321,7 @@ def test_clusters_nearer_than_the_threshold_are_merged_and_others_are_not() -> N
 
 def test_the_threshold_is_met_by_the_chosen_linkage() -> None:
     """{0 1} and {10 11.5} are 9 apart at least, 10.25 on average and 11.5 at most."""
-    place = torch.tensor([0.0, 1.0, 10.0, 11.5])
-    distance = (place.unsqueeze(1) - place).abs()
+    distance = on_a_line(0.0, 1.0, 10.0, 11.5)
     for threshold, merged in ((9.5, ["single"]), (11.0, ["single", "average"])):
         for linkage in ("single", "average", "complete"):
             method = Agglomerative(num_clusters=2, linkage=linkage, threshold=threshold)  # type: ignore[arg-type]
@@ -373,8 +372,7 @@ def test_it_needs_no_more_than_distances() -> None:
 
 def test_one_dimension_by_hand() -> None:
     place = torch.tensor([[0.0], [1.0], [2.0], [10.0], [11.0], [30.0]])
-    label = KMeans(num_clusters=3)(torch.cdist(place, place), STREAM)
-    assert label.tolist() == [0, 0, 0, 1, 1, 2]
+    assert KMeans(num_clusters=3)(torch.cdist(place, place), STREAM).tolist() == [0, 0, 0, 1, 1, 2]
 
 
 def test_distances_that_no_points_have_are_approximated() -> None:

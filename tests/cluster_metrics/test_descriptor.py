@@ -90,8 +90,7 @@ def test_moments_by_hand() -> None:
 
 
 def test_groups_lie_apart_and_permuted_clients_give_permuted_distances() -> None:
-    fed = federation()
-    clients = clients_of(fed, "loop", [])
+    clients = clients_of(federation(), "loop", [])
     model, order = clients.init(Stream.of(0, "model"), 1), torch.tensor([3, 0, 5, 1, 4, 2])
     metric = Descriptor(directions=5)
 
@@ -107,8 +106,7 @@ def test_groups_lie_apart_and_permuted_clients_give_permuted_distances() -> None
 
 def test_what_it_sends_and_what_it_needs() -> None:
     assert Descriptor().transfers(7, 10) == (7, 0, 7 * 220)
-    fed = federation()
-    clients = clients_of(fed, "loop", [])
+    clients = clients_of(federation(), "loop", [])
     model = clients.init(Stream.of(0, "model"), 1)
     with pytest.raises(ConfigError, match=r"cluster_metric\.directions=6 .* at most the 5 inputs"):
         Descriptor(directions=6)(clients, model, model, torch.arange(6), clients.rnd)
@@ -161,8 +159,7 @@ def test_one_client_is_a_cluster_of_its_own() -> None:
 
 
 def test_reading_costs_every_client_one_forward_pass() -> None:
-    fed = federation()
-    clients = clients_of(fed, "loop", [])
+    clients = clients_of(federation(), "loop", [])
     model = clients.init(Stream.of(0, "model"), 1)
     Descriptor(directions=5)(clients, model, model, torch.arange(6), clients.rnd)
     assert clients.passes.forward == 6

@@ -64,21 +64,11 @@ def test_nothing_else_of_fedclust_can_be_named() -> None:
 @pytest.mark.parametrize(
     "target",
     [
-        "os.system",
-        "fedclust.runtime.checkpoints.torch.load",
-        "fedclust.datasets.npz.np.load",
-        "fedclust.engines.fused.native.compiled._runs",
-        "fedclust.trackers.optional",
-        "fedclust.trackers.none",
-        "fedclust.trackers.none.NoTracker.close",
-        "fedclust.trackers..NoTracker",
-        "fedclust.solver.Solver",
-        "builtins.eval",
-        "eval",
-        "",
-        "fedclust",
-        3,
-        None,
+        *("os.system", "builtins.eval", "eval", "", "fedclust", 3, None),
+        *("fedclust.runtime.checkpoints.torch.load", "fedclust.datasets.npz.np.load"),
+        *("fedclust.engines.fused.native.compiled._runs", "fedclust.trackers.optional"),
+        *("fedclust.trackers.none", "fedclust.trackers.none.NoTracker.close"),
+        *("fedclust.trackers..NoTracker", "fedclust.solver.Solver"),
     ],
 )
 def test_code_from_elsewhere_is_refused(target: object) -> None:

@@ -15,7 +15,7 @@ from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError
 from fedclust.launch.compose import register
 from fedclust.launch.typed import job_folder
-from fedclust.report.arms import Arm, arms
+from fedclust.report.arms import arms
 from fedclust.report.runs import Run
 from fedclust.report.settings import settings_table
 from fedclust.runtime.folder import config_hash
@@ -66,35 +66,23 @@ def test_a_new_key_is_known_everywhere(
         schema.check_keys({**config, "patience": 0})
 
 
+KEYS = {  # part, whether it names a folder, whether it tells arms apart
+    ("setting", True, True): "rounds precision case dataset",
+    ("method", True, True): "num_clusters common.restart_fraction algorithm.migration "
+    "cluster_metric@algorithm.cold_start.metric",
+    ("setting", False, True): "scale dataset.root",
+    ("method", False, True): "algorithm",
+    ("means", False, False): "engine device threads max_rows checkpoint_seconds",
+    ("beside", False, False): "progress tracker.run hydra/launcher experiment",
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "part", "named", "telling"),
-    [
-        ("rounds", "setting", True, True),
-        ("num_clusters", "method", True, True),
-        ("common.restart_fraction", "method", True, True),
-        ("cluster_metric@algorithm.cold_start.metric", "method", True, True),
-        ("precision", "setting", True, True),
-        ("case", "setting", True, True),
-        ("scale", "setting", False, True),
-        ("algorithm", "method", False, True),
-        ("algorithm.migration", "method", True, True),
-        ("dataset", "setting", True, True),
-        ("dataset.root", "setting", False, True),
-        ("engine", "means", False, False),
-        ("device", "means", False, False),
-        ("threads", "means", False, False),
-        ("max_rows", "means", False, False),
-        ("checkpoint_seconds", "means", False, False),
-        ("progress", "beside", False, False),
-        ("tracker.run", "beside", False, False),
-        ("hydra/launcher", "beside", False, False),
-        ("experiment", "beside", False, False),
-    ],
+    ("name", "counts"), [(name, counts) for counts, some in KEYS.items() for name in some.split()]
 )
-def test_a_keys_part_says_where_it_counts(name: str, part: str, named: bool, telling: bool) -> None:
-    assert schema.part_of(name) == part
-    assert schema.names_folder(name) is named
-    assert schema.tells_arms_apart(name) is telling
+def test_a_keys_part_says_where_it_counts(name: str, counts: tuple[str, bool, bool]) -> None:
+    found = schema.part_of(name), schema.names_folder(name), schema.tells_arms_apart(name)
+    assert found == counts
 
 
 def test_how_a_job_is_computed_does_not_change_whose_folder_it_is() -> None:
@@ -130,14 +118,8 @@ def test_a_text_with_nul_is_refused_wherever_it_stands() -> None:
 
 
 def test_means_of_computing_are_no_names_of_arms() -> None:
-    jobs = [
-        Run(
-            Path(name),
-            {"overrides": [f"engine={name}", f"solver.lr={lr}"], "choices": {"algorithm": "ifca"}},
-            {},
-            {},
-        )
-        for name, lr in (("loop", 0.1), ("fused", 0.2))
-    ]
-    found: list[Arm] = arms(jobs)
-    assert [arm.name for arm in found] == ["ifca lr=0.1", "ifca lr=0.2"]
+    jobs = []
+    for name, lr in (("loop", 0.1), ("fused", 0.2)):
+        given = {"overrides": [f"engine={name}", f"solver.lr={lr}"]}
+        jobs.append(Run(Path(name), {**given, "choices": {"algorithm": "ifca"}}, {}, {}))
+    assert [arm.name for arm in arms(jobs)] == ["ifca lr=0.1", "ifca lr=0.2"]

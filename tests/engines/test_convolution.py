@@ -6,14 +6,24 @@ import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
+from engine_toys import (
+    SOLVERS,
+    labels,
+    ragged_shards,
+    shape_of,
+    shipped,
+    starts,
+    toy_pool,
+    training,
+)
 from torch import Tensor, nn
-from torch.nn import functional
+from torch.nn import Conv2d, MaxPool2d, ReLU, ZeroPad2d, functional
 
-from fedclust.core.calls import GradCall, Shards, TrainCall
+from fedclust.core.calls import GradCall, Shards
 from fedclust.core.types import Pool
 from fedclust.engines.fused import FusedEngine, layers
 from fedclust.engines.fused.native import compiled, convolution
@@ -23,94 +33,68 @@ from fedclust.models.sequence import Model
 
 # more channels than vectors hold, fewer, and neither; windows that overlap, leave pixels over or
 # reach out
-NETWORKS = {
-    "many channels": (
-        (3, 9, 9),
-        [nn.Conv2d(3, 70, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(70, 33, 2)],
-    ),
+NETWORKS: dict[str, tuple[Any, ...]] = {
+    "many channels": ((3, 9, 9), Conv2d(3, 70, 3), ReLU(), MaxPool2d(2), Conv2d(70, 33, 2)),
     "half full tiles": (
-        (20, 9, 8),
-        [nn.Conv2d(20, 17, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(17, 40, 2)],
+        *((20, 9, 8), Conv2d(20, 17, 3, padding=1), ReLU(), MaxPool2d(2)),
+        Conv2d(17, 40, 2),
     ),
     # by squares, of four and of two; some reach past the edges, more than are worked on at once
     "squares": (
-        (1, 23, 10),
-        [nn.Conv2d(1, 17, 1), nn.Conv2d(17, 21, 3, padding=1), nn.ReLU(), nn.Conv2d(21, 16, 5)],
+        *((1, 23, 10), Conv2d(1, 17, 1), Conv2d(17, 21, 3, padding=1), ReLU()),
+        Conv2d(21, 16, 5),
     ),
     "squares between zeros": (
-        (16, 9, 34),
-        [
-            nn.ZeroPad2d((2, 1, 0, 4)),
-            nn.Conv2d(16, 18, 5, padding=(2, 1), bias=False),
-            nn.MaxPool2d(3, 2),
-            nn.Conv2d(18, 33, 3, padding=2),
-            nn.ReLU(),
-        ],
+        *((16, 9, 34), ZeroPad2d((2, 1, 0, 4)), Conv2d(16, 18, 5, padding=(2, 1), bias=False)),
+        *(MaxPool2d(3, 2), Conv2d(18, 33, 3, padding=2), ReLU()),
     ),
     # so many that few pieces of a batch have gradients of their own, all of whose images go at once
     "squares of all images": (
-        (1, 5, 6),
-        [nn.Conv2d(1, 88, 1), nn.Conv2d(88, 89, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)],
+        *((1, 5, 6), Conv2d(1, 88, 1), Conv2d(88, 89, 3, padding=1), ReLU(), MaxPool2d(2)),
     ),
     # by PyTorch's own convolutions, row by row
     "large kernels": (
-        (1, 5, 6),
-        [
-            nn.Conv2d(1, 170, 1),
-            nn.ZeroPad2d((1, 0, 0, 2)),
-            nn.Conv2d(170, 180, 3, padding=1, bias=False),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(180, 176, 3, stride=2, padding=1),
-        ],
+        *((1, 5, 6), Conv2d(1, 170, 1), ZeroPad2d((1, 0, 0, 2))),
+        *(Conv2d(170, 180, 3, padding=1, bias=False), ReLU(), MaxPool2d(2)),
+        Conv2d(180, 176, 3, stride=2, padding=1),
     ),
-    "few channels": (
-        (1, 7, 12),
-        [nn.Conv2d(1, 2, (2, 5), padding=(1, 0)), nn.ReLU(), nn.Conv2d(2, 1, 3)],
-    ),
-    "rest of windows": ((2, 11, 8), [nn.Conv2d(2, 17, 2), nn.MaxPool2d((3, 2)), nn.ReLU()]),
+    "few channels": ((1, 7, 12), Conv2d(1, 2, (2, 5), padding=(1, 0)), ReLU(), Conv2d(2, 1, 3)),
+    "rest of windows": ((2, 11, 8), Conv2d(2, 17, 2), MaxPool2d((3, 2)), ReLU()),
     "overlapping windows": (
-        (2, 12, 12),
-        [
-            nn.Conv2d(2, 16, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(3, 2, ceil_mode=True),
-            nn.Conv2d(16, 5, 3),
-        ],
+        *((2, 12, 12), Conv2d(2, 16, 3, padding=1), ReLU(), MaxPool2d(3, 2, ceil_mode=True)),
+        Conv2d(16, 5, 3),
     ),
     "strides": (
-        (2, 13, 12),
-        [nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Conv2d(6, 20, 5, stride=(2, 3), padding=2), nn.ReLU()],
+        *((2, 13, 12), Conv2d(2, 6, 3), ReLU(), Conv2d(6, 20, 5, stride=(2, 3), padding=2)),
+        ReLU(),
     ),
     "stride beyond the kernel": (
-        (1, 10, 10),
-        [nn.Conv2d(1, 4, 1), nn.Conv2d(4, 3, 2, stride=3), nn.ReLU(), nn.Conv2d(3, 2, 1)],
+        *((1, 10, 10), Conv2d(1, 4, 1), Conv2d(4, 3, 2, stride=3), ReLU(), Conv2d(3, 2, 1)),
     ),
     "dilation": (
-        (2, 12, 11),
-        [nn.Conv2d(2, 4, 1), nn.Conv2d(4, 8, 3, stride=2, padding=3, dilation=(2, 3)), nn.ReLU()],
+        *((2, 12, 11), Conv2d(2, 4, 1), Conv2d(4, 8, 3, stride=2, padding=3, dilation=(2, 3))),
+        ReLU(),
     ),
-    "zeros beyond the kernel": (
-        (1, 4, 4),
-        [nn.Conv2d(1, 3, 1), nn.Conv2d(3, 5, 2, padding=3), nn.ReLU()],
-    ),
+    "zeros beyond the kernel": (*((1, 4, 4), Conv2d(1, 3, 1), Conv2d(3, 5, 2, padding=3), ReLU()),),
     "zeros on one side": (
-        (2, 8, 8),
-        [nn.Conv2d(2, 4, 3), nn.ReLU(), nn.ZeroPad2d((1, 2, 0, 1)), nn.Conv2d(4, 9, 3, stride=2)],
+        *((2, 8, 8), Conv2d(2, 4, 3), ReLU(), ZeroPad2d((1, 2, 0, 1)), Conv2d(4, 9, 3, stride=2)),
     ),
 }
 
 
 def network_of(name: str) -> Model:
     """A network of `NETWORKS` with five classes."""
-    shape, layers = NETWORKS[name]
-    x = torch.zeros(1, *shape)
-    shapes = [shape]
-    layers = [*layers, nn.Flatten()]
-    for layer in layers:
+    shape, *layers = NETWORKS[name]
+    return with_classes(shape, *layers)
+
+
+def with_classes(shape: tuple[int, ...], *layers: nn.Module) -> Model:
+    """These layers and a dense one of five classes."""
+    x, shapes = torch.zeros(1, *shape), [shape]
+    for layer in (*layers, nn.Flatten()):
         x = layer(x)
         shapes.append(tuple(x.shape[1:]))
-    return Model([*layers, nn.Linear(x.shape[1], 5)], [*shapes, (5,)], [], {})
+    return Model([*layers, nn.Flatten(), nn.Linear(x.shape[1], 5)], [*shapes, (5,)], [], {})
 
 
 def engine_of(name: str, precision: str = "highest") -> tuple[FusedEngine, Tensor]:
@@ -191,9 +175,7 @@ def test_rounded_factors_give_what_pytorch_makes_of_them(
 def test_squares_cost_little_accuracy(monkeypatch: pytest.MonkeyPatch, kernel: int) -> None:
     """The root mean square error is at most five times that of PyTorch's convolutions."""
     first, second = nn.Conv2d(16, 32, 1), nn.Conv2d(32, 64, kernel, padding=kernel // 2)
-    shapes = [(16, 14, 14), (32, 14, 14), (32, 14, 14), (64, 14, 14), (64 * 14 * 14,), (5,)]
-    dense = nn.Linear(64 * 14 * 14, 5)
-    model = Model([first, nn.ReLU(), second, nn.Flatten(), dense], shapes, [], {})
+    model = with_classes((16, 14, 14), first, nn.ReLU(), second)
     pool, shards = toy_pool((16, 14, 14)), ragged_shards((20,))
     pool.y.remainder_(5)
     engine, own = FusedEngine(model, pool), drawn(model, 5)
@@ -212,13 +194,8 @@ def test_squares_cost_little_accuracy(monkeypatch: pytest.MonkeyPatch, kernel: i
 def test_a_black_rim_without_biases_passes_no_gradient(kernel: int) -> None:
     """Sums over nothing but zeros are 0, not noise, or ReLUs would let half of it pass."""
     convs = [nn.Conv2d(1, 16, kernel, padding=1), nn.Conv2d(16, 17, kernel, padding=kernel // 2)]
-    layers, shapes = [], [(1, 28, 28)]
-    for conv in convs:
-        layers += [conv, nn.ReLU(), nn.MaxPool2d(2)]
-    layers += [nn.Flatten()]
-    for layer in layers:
-        shapes.append(tuple(layer(torch.zeros(1, *shapes[-1])).shape[1:]))
-    model = Model([*layers, nn.Linear(shapes[-1][0], 5)], [*shapes, (5,)], [], {})
+    layers = [layer for conv in convs for layer in (conv, nn.ReLU(), nn.MaxPool2d(2))]
+    model = with_classes((1, 28, 28), *layers)
     rim = torch.zeros(60, 1, 28, 28, dtype=torch.uint8)
     rim[..., 9:20, 8:19] = toy_pool((1, 11, 11)).x
     pool = replace(toy_pool((1, 11, 11)), x=rim, shift=torch.tensor(0.0))
@@ -281,7 +258,7 @@ def test_what_is_not_a_number_stays_so() -> None:
     engine = FusedEngine(model, pool)
     models = starts(engine)
     models[1, 7] = float("nan")
-    result = engine.answer(TrainCall(models, labels(5), ragged_shards(), SOLVERS["sgd"], 0.05))
+    result = engine.answer(training(engine, ragged_shards(), SOLVERS["sgd"], models=models))
     for row, which in enumerate(labels(5).tolist()):
         spoiled = which == 1 and ragged_shards().count[row] > 0
         assert result.loss[row].isnan() == spoiled
@@ -334,7 +311,7 @@ def test_a_part_of_a_chunk_and_smaller_batches_share_buffers(
     model, pool = shipped("flex_fmnist_cnn", (1, 12, 12)), toy_pool((1, 12, 12))
     shards: Shards = ragged_shards((17, 3, 11, 1))
     engine = FusedEngine(model, pool, max_rows=4)
-    got = engine.answer(TrainCall(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05))
+    call = training(engine, shards, SOLVERS["everything"])
+    got = engine.answer(call)
     monkeypatch.setattr(layers, "convolving", lambda *_: "row by row")
-    want = engine.answer(TrainCall(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05))
-    torch.testing.assert_close(got.params, want.params, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(got.params, engine.answer(call).params, rtol=1e-5, atol=1e-6)

@@ -57,8 +57,7 @@ def broken(models: Tensor, how: str) -> Tensor:
 
 def rows_of() -> tuple[Shards, Tensor]:
     """Rows of equal size, and of the model of each."""
-    label = torch.full((7,), 1).index_fill(0, DIVERGED, 0)
-    return ragged_shards((6,) * 7), label
+    return ragged_shards((6,) * 7), torch.full((7,), 1).index_fill(0, DIVERGED, 0)
 
 
 def call_of(engine: FusedEngine, solver: Solver, models: Tensor) -> TrainCall:

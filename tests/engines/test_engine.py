@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations, islice, pairwise
+from typing import Any
 
 import pytest
 import torch
 from engine_toys import shipped, toy_pool
 from fronts import Front
+from torch import Tensor
 from toy_data import federation_of
 
 from fedclust.core.calls import LocalWork, Shards
@@ -39,6 +41,12 @@ def engine_and_rounds(count: int = 2) -> tuple[Front, list[Round]]:
     return Front(LoopEngine(shipped("linear", SHAPE), fed.pool)), rounds
 
 
+def trained(clients: Any, models: Tensor, ids: list[int], solver: Any = SOLVER, **more: Any) -> Any:
+    """Local training of clients that all begin with the first of some models."""
+    one = torch.tensor(ids)
+    return clients.train(Train(models, torch.zeros_like(one), one, solver, **more))
+
+
 def test_initial_models_are_independent_and_repeatable() -> None:
     clients, (rnd, _) = engine_and_rounds()
     models = clients.init(rnd.stream("init"), 3)
@@ -50,31 +58,22 @@ def test_initial_models_are_independent_and_repeatable() -> None:
 def test_a_client_trains_the_same_alone_and_in_company() -> None:
     clients, (rnd, later) = engine_and_rounds()
     models = clients.init(rnd.stream("init"), 2)
-    everyone = torch.arange(4)
-    together = clients.at(rnd).train(Train(models, torch.tensor([0, 1, 0, 1]), everyone, SOLVER))
-    alone = clients.at(rnd).train(Train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER))
+    label, everyone = torch.tensor([0, 1, 0, 1]), torch.arange(4)
+    together = clients.at(rnd).train(Train(models, label, everyone, SOLVER))
+    alone = trained(clients.at(rnd), models[1:], [3])
     assert torch.equal(together.params[3:], alone.params)
-    other = clients.at(later).train(Train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER))
-    assert not torch.equal(other.params, alone.params), (
-        "another round has another order of examples"
-    )
-    again = clients.at(rnd).train(
-        Train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER, purpose="again")
-    )
-    assert not torch.equal(again.params, alone.params), (
-        "another purpose has another order of examples"
-    )
+    # another round and another purpose have another order of examples
+    other = trained(clients.at(later), models[1:], [3])
+    again = trained(clients.at(rnd), models[1:], [3], purpose="again")
+    assert not torch.equal(other.params, alone.params)
+    assert not torch.equal(again.params, alone.params)
 
 
 def test_the_learning_rate_decays_with_the_round() -> None:
-    clients, (rnd, later) = engine_and_rounds()
-    models = clients.init(rnd.stream("init"), 1)
+    clients, rounds = engine_and_rounds()
+    models = clients.init(rounds[0].stream("init"), 1)
     solver = Solver(lr=0.1, decay=0.5, batch_size=None, epochs=1)
-    steps = [
-        clients.at(r).train(Train(models, torch.tensor([0]), torch.tensor([1]), solver)).params
-        - models
-        for r in (rnd, later)
-    ]
+    steps = [trained(clients.at(rnd), models, [1], solver).params - models for rnd in rounds]
     torch.testing.assert_close(steps[0], 2 * steps[1], rtol=1e-4, atol=1e-6)
 
 
@@ -116,8 +115,7 @@ def test_a_loss_that_is_not_finite_names_seed_round_and_client() -> None:
     ("name", "chosen"), [("auto", "fused"), ("loop", "loop"), ("vmap", "vmap")]
 )
 def test_the_engine_is_chosen_by_name(name: str, chosen: str) -> None:
-    fed = federation()
-    assert make_engine(name, shipped("linear", SHAPE), fed.pool).name == chosen
+    assert make_engine(name, shipped("linear", SHAPE), federation().pool).name == chosen
 
 
 def test_an_unknown_engine_is_refused() -> None:
@@ -125,35 +123,19 @@ def test_an_unknown_engine_is_refused() -> None:
         make_engine("warp", shipped("linear", SHAPE), federation().pool)
 
 
-def straggling(rnd: Round, work: tuple[float, ...]) -> Round:
-    return replace(rnd, work=torch.tensor(work))
-
-
 def test_a_straggler_takes_part_of_its_steps_and_nobody_else_notices() -> None:
     clients, (rnd, _) = engine_and_rounds()
-    models, zeros = clients.init(rnd.stream("init"), 1), torch.zeros(4, dtype=torch.int64)
-    solver = replace(SOLVER, epochs=4)
-    whole = clients.at(rnd).train(Train(models, zeros, torch.arange(4), solver))
-    part = clients.at(straggling(rnd, (1.0, 0.5, 1.0, 0.3))).train(
-        Train(models, zeros, torch.arange(4), solver)
-    )
+    models, solver = clients.init(rnd.stream("init"), 1), replace(SOLVER, epochs=4)
+    late = clients.at(replace(rnd, work=torch.tensor([1.0, 0.5, 1.0, 0.3])))
+    whole = trained(clients.at(rnd), models, [0, 1, 2, 3], solver)
+    part = trained(late, models, [0, 1, 2, 3], solver)
     assert whole.steps.tolist() == [4, 8, 4, 8]
     assert part.steps.tolist() == [4, 4, 4, 3]
     assert torch.equal(part.params[[0, 2]], whole.params[[0, 2]])
-    half = clients.at(rnd).train(
-        Train(models, zeros[:1], torch.tensor([1]), replace(solver, epochs=2))
-    )
+    half = trained(clients.at(rnd), models, [1], replace(solver, epochs=2))
     assert torch.equal(part.params[1], half.params[0])
-
-
-def test_work_follows_the_client_and_not_the_row() -> None:
-    clients, (rnd, _) = engine_and_rounds()
-    models, zeros = clients.init(rnd.stream("init"), 1), torch.zeros(2, dtype=torch.int64)
-    late = straggling(rnd, (1.0, 0.5, 1.0, 0.3))
-    some = clients.at(late).train(
-        Train(models, zeros, torch.tensor([3, 1]), replace(SOLVER, epochs=4))
-    )
-    assert some.steps.tolist() == [3, 4]
+    # work is that of the client and not of the row
+    assert trained(late, models, [3, 1], solver).steps.tolist() == [3, 4]
 
 
 def batch_of_client(
@@ -218,16 +200,14 @@ def test_a_batch_is_drawn_once_for_all_that_ask(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_batch_does_not_depend_on_the_company() -> None:
-    clients, (rnd, _) = engine_and_rounds()
-    models = clients.init(rnd.stream("init"), 2)
-    together = clients.at(rnd).loss(models, torch.tensor([0, 1, 3]), batch_size=4)
-    assert torch.equal(together[2:], clients.at(rnd).loss(models, torch.tensor([3]), batch_size=4))
-    gradient = clients.at(rnd).grad(
-        Gradient(models, torch.tensor([1, 0]), torch.tensor([3, 1]), batch_size=4)
-    )
-    alone = clients.at(rnd).grad(
-        Gradient(models, torch.tensor([1]), torch.tensor([3]), batch_size=4)
-    )
+    front, (rnd, _) = engine_and_rounds()
+    clients = front.at(rnd)
+    models = front.init(rnd.stream("init"), 2)
+    together = clients.loss(models, torch.tensor([0, 1, 3]), batch_size=4)
+    assert torch.equal(together[2:], clients.loss(models, torch.tensor([3]), batch_size=4))
+    label, ids = torch.tensor([1, 0]), torch.tensor([3, 1])
+    gradient = clients.grad(Gradient(models, label, ids, batch_size=4))
+    alone = clients.grad(Gradient(models, label[:1], ids[:1], batch_size=4))
     assert torch.equal(gradient[:1], alone)
 
 

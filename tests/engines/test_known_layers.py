@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from engine_toys import SOLVERS, assert_equals_the_loop, labels, ragged_shards, starts, toy_pool
+from engine_toys import SOLVERS, assert_equals_the_loop, ragged_shards, toy_pool, training
 from pasted import HarCNN, TabularNet
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedclust.core.calls import TrainCall
 from fedclust.engines import make_engine
 from fedclust.engines.fused import layers
 from fedclust.engines.fused.network import obstacle
@@ -167,8 +166,7 @@ def test_training_and_reading_equal_the_loop(name: str) -> None:
 def test_what_is_looked_up_moves_by_every_rule(name: str, solver: str) -> None:
     fast, loop = both(name)
     how = SOLVERS.get(solver) or Adam(lr=0.01, batch_size=5, epochs=1)
-    shards, label = ragged_shards(COUNTS), labels(len(COUNTS))
-    call = TrainCall(starts(loop), label, shards, how, how.lr)
+    call = training(loop, ragged_shards(COUNTS), how)
     got, want = (engine.answer(call) for engine in (fast, loop))
     torch.testing.assert_close(got.params, want.params, rtol=1e-3, atol=5e-5)
 
@@ -177,10 +175,9 @@ def test_what_is_frozen_among_parts_stays() -> None:
     fast, loop = both("table")
     names = ["module.embeddings.0.weight", "module.norm.weight", "module.fc1.bias"]
     mask = loop.layout.mask(names)
-    how, label = SOLVERS["weight_decay"], labels(len(COUNTS))
-    call = TrainCall(starts(loop), label, ragged_shards(COUNTS), how, how.lr, frozen=mask)
+    call = training(loop, ragged_shards(COUNTS), SOLVERS["weight_decay"], frozen=mask)
     got, want = (engine.answer(call).params for engine in (fast, loop))
-    assert torch.equal(got[:, mask], call.models[label][:, mask])
+    assert torch.equal(got[:, mask], call.models[call.label][:, mask])
     torch.testing.assert_close(got, want, **CLOSE)
 
 
@@ -192,8 +189,7 @@ def test_without_compiled_code_they_are_the_same(
 ) -> None:
     monkeypatch.setattr(layers, "convolving", lambda *_: way)
     fast, loop = both(name)
-    how, label = SOLVERS["steps"], labels(len(COUNTS))
-    call = TrainCall(starts(loop), label, ragged_shards(COUNTS), how, how.lr)
+    call = training(loop, ragged_shards(COUNTS), SOLVERS["steps"])
     got, want = (engine.answer(call).params for engine in (fast, loop))
     torch.testing.assert_close(got, want, **CLOSE)
 

@@ -10,7 +10,7 @@ import torch
 from engine_toys import SOLVERS, made, ragged_shards, shipped, starts, toy_pool, training
 from test_regression import WHERE, drawn_job
 from test_span import assert_same
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedclust.core.calls import LocalResult, Shards
 from fedclust.core.types import Pool
@@ -65,19 +65,6 @@ def both(*given: Any, **how: Any) -> tuple[LocalResult, LocalResult]:
         slow = train(*given, **how)
         assert not calls
     return fast, slow
-
-
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("solver", ["sgd", "everything"])
-def test_layers_without_a_bias_or_a_relu(where: str, solver: str) -> None:
-    def kernel_only(layer: nn.Linear | nn.Conv2d, generator: torch.Generator) -> tuple[Tensor]:
-        return (torch.randn(layer.weight.shape, generator=generator) / 8,)
-
-    linear = [nn.Linear(i, o, bias=False) for i, o in ((64, 12), (12, 9), (9, 10))]
-    shapes: list[tuple[int, ...]] = [(1, 8, 8), (64,), (12,), (9,), (9,), (10,)]
-    layers: list[nn.Module] = [nn.Flatten(), linear[0], linear[1], nn.ReLU(), linear[2]]
-    model = Model(layers, shapes, [kernel_only] * 3, {})  # type: ignore[list-item]
-    assert_same(*both(model, ragged_shards(COUNTS), SOLVERS[solver], where=where))
 
 
 @pytest.mark.thinned

@@ -18,6 +18,7 @@ from engine_toys import (
     starts,
     terms,
     toy_pool,
+    training,
 )
 from torch import Tensor, nn
 
@@ -93,14 +94,12 @@ def by_hand(call: TrainCall, row: int, asked: type[torch.optim.Optimizer], how: 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_the_loop_is_torch_optim_to_the_bit(name: str, more: dict[str, Any]) -> None:
     solver, asked, how = SOLVERS[name]
-    loop, shards = made("loop"), ragged_shards()
-    models, label = starts(loop), labels(len(shards))
-    solver, decay = replace(solver, **more), more.get("weight_decay", 0.0)
-    call = TrainCall(models, label, shards, solver, solver.lr)
+    loop = made("loop")
+    call = training(loop, ragged_shards(), replace(solver, **more))
     result = loop.answer(call)
-    for row in range(len(shards)):
-        own = by_hand(call, row, asked, {**how, "weight_decay": decay})
-        assert torch.equal(result.params[row], own), row
+    for row in range(len(call.shards)):
+        given = {**how, "weight_decay": more.get("weight_decay", 0.0)}
+        assert torch.equal(result.params[row], by_hand(call, row, asked, given)), row
 
 
 def drawn(engine: Engine, seed: int) -> tuple[str, TrainCall]:
@@ -179,14 +178,9 @@ def compare(loop: Engine, fast: Engine, seed: int, *, frozen: bool = True) -> No
 def test_rows_with_their_own_rates_are_as_alone(name: str, engine: str) -> None:
     """Seeds in lockstep whose learning rate differs, alone or beside the weight decay."""
     fast, solver = made(engine), SOLVERS[name][0]
-    shards = ragged_shards()
-    models, label = starts(fast), labels(len(shards))
     for decay in (0.1, solver.weight_decay):
         how = [{"lr": 0.01}, {"lr": 0.03, "weight_decay": decay}, {"lr": 0.002}]
-        calls = [
-            TrainCall(models, label, shards, own, own.lr)
-            for own in (replace(solver, **one) for one in how)
-        ]
+        calls = [training(fast, ragged_shards(), replace(solver, **one)) for one in how]
         assert len({call.kind for call in calls}) == 1
         together = split(fast.answer(TrainCall.merge(calls)), calls)
         for call, got in zip(calls, together, strict=True):
@@ -198,23 +192,19 @@ def test_rows_with_their_own_rates_are_as_alone(name: str, engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_clipped_row_is_shortened_by_its_own_norm(engine: str) -> None:
     """One step of all examples: exactly lr * clip_norm far where the gradient is longer."""
-    fast, shards = made(engine), ragged_shards()
-    models, label = starts(fast), labels(len(shards))
-    how: dict[str, Any] = {"lr": 0.1, "batch_size": None, "epochs": 1}
-    whole = fast.answer(TrainCall(models, label, shards, Solver(**how), 0.1)).params - models[label]
-    length = whole.norm(dim=1) / 0.1
-    norm = float(length[shards.count > 0].median())
-    call = TrainCall(models, label, shards, Solver(**how, clip_norm=norm), 0.1)
-    clipped = fast.answer(call).params - models[label]
-    torch.testing.assert_close(
-        clipped.norm(dim=1), 0.1 * length.clamp(max=norm), rtol=1e-4, atol=1e-6
-    )
+    fast, solver = made(engine), Solver(lr=0.1, batch_size=None, epochs=1)
+    call = training(fast, ragged_shards(), solver)
+    start = call.models[call.label]
+    length = (fast.answer(call).params - start).norm(dim=1) / 0.1
+    norm = float(length[call.shards.count > 0].median())
+    clipped = fast.answer(replace(call, solver=replace(solver, clip_norm=norm))).params - start
+    want = 0.1 * length.clamp(max=norm)
+    torch.testing.assert_close(clipped.norm(dim=1), want, rtol=1e-4, atol=1e-6)
 
 
 def test_solvers_that_differ_are_not_computed_together() -> None:
-    fast, shards = made("loop"), ragged_shards()
-    models, label = starts(fast), labels(len(shards))
+    loop = made("loop")
     solvers = [solver for solver, _, _ in SOLVERS.values()]
     solvers += [Adam(lr=0.01, **STEP), Adam(lr=0.01, beta2=0.9, **STEP)]
-    kinds = {TrainCall(models, label, shards, one, 0.01).kind for one in solvers}
+    kinds = {training(loop, ragged_shards(), one, lr=0.01).kind for one in solvers}
     assert len(kinds) == len(solvers)

@@ -40,10 +40,15 @@ PUBLISHED = {
 TOO_SMALL_AT_8 = {"cnn_cifar_small": 16, "flex_femnist_cnn": 13}
 
 
-def shipped(name: str, shape: tuple[int, ...], num_classes: int = 10, **changes: Any) -> Model:
+def load(name: str, shape: tuple[int, ...], num_classes: int = 10, **changes: Any) -> Any:
+    """The model of conf/model/<name>.yaml with other options."""
     config = OmegaConf.merge(OmegaConf.load(CONF / f"{name}.yaml"), changes)
     target, settings = config.pop("_target_"), OmegaConf.to_container(config)
-    model = hydra.utils.get_method(target)(shape, num_classes, **settings)
+    return hydra.utils.get_method(target)(shape, num_classes, **settings)
+
+
+def shipped(name: str, shape: tuple[int, ...], num_classes: int = 10, **changes: Any) -> Model:
+    model = load(name, shape, num_classes, **changes)
     assert isinstance(model, Model)
     return model
 

@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-import hydra
 import pytest
 import torch
 import torchvision
-from omegaconf import OmegaConf
+from test_models import load
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedclust.helpers.errors import ConfigError
 from fedclust.models.params import layout
 
-CONF = Path(__file__).parents[2] / "conf" / "model"
-
-
-def shipped(name: str, shape: tuple[int, ...], num_classes: int = 10, **changes: Any) -> nn.Module:
-    config = OmegaConf.merge(OmegaConf.load(CONF / f"{name}.yaml"), changes)
-    target, settings = config.pop("_target_"), OmegaConf.to_container(config)
-    model: nn.Module = hydra.utils.get_method(target)(shape, num_classes, **settings)
-    return model
-
 
 def test_parameter_counts() -> None:
     """Those of the networks with batch normalisation, which has as many parameters."""
-    assert layout(shipped("resnet18", (3, 32, 32))).num_params == 11_173_962
+    assert layout(load("resnet18", (3, 32, 32))).num_params == 11_173_962
     convolutions = 9 * (3 * 64 + 64 * 128 + 2 * 128**2 + 128 * 256 + 256 * 512 + 2 * 512**2)
     norms = 2 * (64 + 3 * 128 + 256 + 3 * 512)
     expected = convolutions + norms + 513 * 10
-    assert layout(shipped("resnet9", (3, 32, 32))).num_params == expected == 6_573_130
+    assert layout(load("resnet9", (3, 32, 32))).num_params == expected == 6_573_130
 
 
 def test_resnet18_computes_what_torchvisions_does() -> None:
     widths = [64, 128, 256, 512]
-    model = shipped("resnet18", (3, 16, 16), 7, channels=widths)
+    model = load("resnet18", (3, 16, 16), 7, channels=widths)
     reference = torchvision.models.resnet18(num_classes=7, norm_layer=partial(nn.GroupNorm, 2))
     reference.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)  # made for 224 x 224 pixels
     reference.maxpool = nn.Identity()
@@ -63,7 +51,7 @@ def test_resnet18_computes_what_torchvisions_does() -> None:
 
 
 def test_resnet9_by_hand() -> None:
-    model = shipped("resnet9", (1, 9, 8), 3, channels=[2, 4, 6, 8])
+    model = load("resnet9", (1, 9, 8), 3, channels=[2, 4, 6, 8])
     flat = [value.detach() for value in model.parameters()]
     convolutions = [(flat[i], flat[i + 1], flat[i + 2]) for i in range(0, 24, 3)]
 
@@ -89,10 +77,10 @@ def test_what_they_refuse_is_one_line(name: str) -> None:
         ({"groups": 3}, r"model.groups=3 is not allowed: a divisor of all of model.channels="),
     ):
         with pytest.raises(ConfigError, match=says) as error:
-            shipped(name, shape, **changes)
+            load(name, shape, **changes)
         assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match=rf"model: {name} needs images"):
-        shipped(name, (60,))
+        load(name, (60,))
     if name == "resnet9":
         with pytest.raises(ConfigError, match=r"at least \(3, 8, 8\), the dataset has \(3, 7, 9\)"):
-            shipped(name, (3, 7, 9))
+            load(name, (3, 7, 9))

@@ -116,28 +116,16 @@ def test_tensorboard_gets_a_folder_per_seed_and_one_for_the_mean(
 ) -> None:
     points: list[Any] = []
 
-    class Writer:
-        def __init__(self, folder: str) -> None:
-            self.folder = Path(folder).name
+    def writer(folder: str) -> SimpleNamespace:
+        def noted(*given: Any, **named: Any) -> None:
+            seen = [one.shape if isinstance(one, np.ndarray) else one for one in given]
+            points.append((Path(folder).name, *seen, *named.values()))
 
-        def add_scalar(self, metric: str, value: float, round: int) -> None:  # noqa: A002
-            points.append((self.folder, metric, value, round))
+        verbs = ("add_scalar", "add_hparams", "add_text", "add_image")
+        return SimpleNamespace(**dict.fromkeys(verbs, noted), close=lambda: noted("closed"))
 
-        def add_hparams(self, parameters: Any, metrics: Any, run_name: str) -> None:
-            points.append((self.folder, parameters, metrics, run_name))
-
-        def add_text(self, name: str, text: str) -> None:
-            points.append((self.folder, name, text))
-
-        def add_image(self, name: str, image: Any, dataformats: str) -> None:
-            points.append((self.folder, name, image.shape, dataformats))
-
-        def close(self) -> None:
-            points.append((self.folder, "closed"))
-
-    monkeypatch.setitem(
-        sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer)
-    )
+    module = SimpleNamespace(SummaryWriter=writer)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     tracker = TensorBoardTracker("events")
     tracker.begin(about)
     tracker.log(5, ROUND)
@@ -181,21 +169,14 @@ class MLflow:
     def create_experiment(self, name: str) -> str:
         return f"id of {name}"
 
-    def create_run(self, identity: str, run_name: str, tags: Any) -> SimpleNamespace:
-        self.calls.append((identity, run_name, tags))
-        return SimpleNamespace(info=SimpleNamespace(run_id="R"))
-
     def log_batch(self, run: str, metrics: Any = (), params: Any = ()) -> None:
         self.calls.append((run, *metrics, *params))
 
-    def log_artifacts(self, run: str, folder: str, path: str) -> None:
-        self.calls.append((run, folder, path))
+    def _noted(self, *given: Any, **named: Any) -> SimpleNamespace:
+        self.calls.append((*given, *named.values()))
+        return SimpleNamespace(info=SimpleNamespace(run_id="R"))
 
-    def update_run(self, run: str, status: str) -> None:
-        self.calls.append((run, status))
-
-    def set_terminated(self, run: str, status: str) -> None:
-        self.calls.append((run, status))
+    create_run = log_artifacts = update_run = set_terminated = _noted
 
 
 def test_mlflow_gets_parameters_rounds_summary_and_report(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, open_dict
+from configs import unresolved as composed
 
 import fedclust.launch.compose  # noqa: F401 - registers the schema
 from fedclust.config.about import about
@@ -17,7 +15,7 @@ from fedclust.config.schema import resolve
 from fedclust.config.tree import CONF
 from fedclust.config.values import check_method
 from fedclust.helpers.errors import ConfigError
-from fedclust.launch.typed import job_folder, parsed
+from fedclust.launch.typed import parsed
 from fedclust.tuning.space import Dimension, default_of, num_settings, space_of, written
 from fedclust.tuning.tuned import apply_tuned, with_values
 
@@ -25,19 +23,8 @@ METHODS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
 SPACES = {name: about(name)["space"] for name in METHODS if "space" in about(name)}
 
 
-@cache
-def composed(*overrides: str) -> DictConfig:
-    assert job_folder([], "x") == "x"  # the schema is registered
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("config", overrides=list(overrides))
-    with open_dict(config):
-        config.pop("hydra", None)
-    return config
-
-
 def space(algorithm: str, *typed: str, roots: Sequence[Path] = (CONF,)) -> dict[str, str]:
-    config = composed(f"algorithm={algorithm}")
-    found = space_of(config, algorithm, parsed(typed), roots)
+    found = space_of(composed(f"algorithm={algorithm}"), algorithm, parsed(typed), roots)
     return {key: one.words() for key, one in found.items()}
 
 
@@ -136,8 +123,7 @@ def test_shared_own_and_typed_values_and_what_is_fixed() -> None:
 def test_a_file_of_the_users_takes_the_place_of_ours(tmp_path: Path) -> None:
     (tmp_path / "space").mkdir()
     (tmp_path / "space" / "fedprox.yaml").write_text("algorithm.solver.proximal: 0.5, 1.0\n")
-    found = space("fedprox", roots=[tmp_path, CONF])
-    assert found["algorithm.solver.proximal"] == "0.5,1.0"
+    assert space("fedprox", roots=[tmp_path, CONF])["algorithm.solver.proximal"] == "0.5,1.0"
     (tmp_path / "space" / "fedprox.yaml").write_text("algorithm.solver.proximal: 0.5\n")
     with pytest.raises(ConfigError, match=r"fedprox\.yaml: algorithm\.solver\.proximal=0\.5 is"):
         space("fedprox", roots=[tmp_path, CONF])

@@ -93,12 +93,15 @@ def rounds_of(
     seed: int = 0,
     participation: float = 1.0,
     absent: Sequence[int] = (),
+    until: int | None = None,
 ) -> list[Round]:
-    """The first rounds; the clients `absent` never arrive."""
-    present = torch.ones(CLIENTS, dtype=torch.bool)
-    present[list(absent)] = False
-    rounds = islice(Static(participation=participation).rounds(fed, seed), count)
-    return [replace(rnd, present=present, cohort=rnd.cohort[present[rnd.cohort]]) for rnd in rounds]
+    """The first rounds; the clients `absent` arrive in round `until`, or never."""
+    rounds = []
+    for rnd in islice(Static(participation=participation).rounds(fed, seed), count):
+        present = torch.ones(CLIENTS, dtype=torch.bool)
+        present[list(absent)] = until is not None and rnd.t >= until
+        rounds.append(replace(rnd, present=present, cohort=rnd.cohort[present[rnd.cohort]]))
+    return rounds
 
 
 @functools.cache

@@ -173,9 +173,10 @@ def test_few_clients_wait_and_later_ones_join_the_cheapest() -> None:
     assert "num_clusters_found" not in reports[1].notes
     assert states[0].label[rounds[0].cohort].tolist() == [0]
     late = (2, 9)
-    early, complete = rounds_of(fed, 2, absent=late), rounds_of(fed, 4)
     options = (FULL, "algorithm.clusterings=1")
-    states, reports = simulate(configured("cfl_gp", *options), [*early, *complete[2:]])
+    states, reports = simulate(
+        configured("cfl_gp", *options), rounds_of(fed, 4, absent=late, until=2)
+    )
     assert partition_of(states[2].label) == partition_of(fed.group)
     assert (reports[3].models_down, reports[3].scalars_up) == (CLIENTS + 2 * GROUPS, 2)
     assert (reports[4].models_down, reports[4].scalars_up) == (CLIENTS, 0)

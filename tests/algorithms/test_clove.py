@@ -117,9 +117,8 @@ def test_a_random_first_round_leaves_no_model_out() -> None:
 
 def test_losses_are_asked_for_until_nobody_moves() -> None:
     fed, late = federation(), (2, 9)
-    early, complete = rounds_of(fed, 7, absent=late), rounds_of(fed, 9)
     algorithm = configured("clove", "algorithm.stable_rounds=2")
-    states, reports = simulate(algorithm, [*early, *complete[7:]])
+    states, reports = simulate(algorithm, rounds_of(fed, 9, absent=late, until=7))
     calm = [state.calm for state in states]
     settled = calm.index(2) + 1  # the first round in which nobody is asked
     assert settled < 7

@@ -78,8 +78,7 @@ def test_the_nearest_cluster_is_that_of_the_least_mean_distance() -> None:
 
 def test_newcomers_train_once_and_join_their_group() -> None:
     fed, late = federation(), (2, 9)
-    early, complete = rounds_of(fed, 2, absent=late), rounds_of(fed, 4)
-    states, reports = simulate(configured("fedclust"), [*early, *complete[2:]])
+    states, reports = simulate(configured("fedclust"), rounds_of(fed, 4, absent=late, until=2))
     assert states[1].label[list(late)].tolist() == [-1, -1]
     assert bool((states[1].uploaded.all()[list(late)] == 0).all())
     assert partition_of(states[2].label) == partition_of(fed.group)

@@ -275,8 +275,9 @@ def test_models_remember_when_they_were_trained() -> None:
 
 def test_latecomers_join_the_cheapest() -> None:
     fed, late = federation(), (2, 9)
-    early, complete = rounds_of(fed, 1, absent=late), rounds_of(fed, 2)
-    states, reports = simulate(configured("feddrift_eager"), [*early, complete[1]])
+    states, reports = simulate(
+        configured("feddrift_eager"), rounds_of(fed, 2, absent=late, until=1)
+    )
     assert states[0].label[list(late)].tolist() == [-1, -1]
     assert states[1].label.tolist() == [0] * CLIENTS
     assert reports[2].models_down == CLIENTS

@@ -164,8 +164,7 @@ def test_more_than_half_of_the_clients_in_a_round_is_fedavg(
 
 def test_costs_and_latecomers() -> None:
     fed, late = federation(), (2, 9)
-    early, complete = rounds_of(fed, 2, absent=late), rounds_of(fed, 3)
-    states, reports = simulate(configured("fedgwc"), [*early, *complete[2:]])
+    states, reports = simulate(configured("fedgwc"), rounds_of(fed, 3, absent=late, until=2))
     for report, present in zip(reports[1:], (10, 10, 12), strict=True):
         assert (report.models_down, report.models_up) == (present, present)
         assert report.scalars_up == present * STEPS == report.gradient_steps

@@ -61,7 +61,7 @@ def test_one_centre_is_the_mean_of_the_personal_models() -> None:
 
 def test_equal_centres_leave_everything_to_the_first() -> None:
     """The trap of a common start: ties go to the smallest index, and nothing tells them apart."""
-    algorithm, state, clients = started(federation())
+    algorithm, state, clients = started("fedsoft", federation())
     equal = replace(state, models=state.models[:1].repeat(3, 1))
     after, _ = algorithm.round(equal, clients, clients.rnd)
     assert after.importance[:, 0].tolist() == [1.0] * CLIENTS
@@ -116,7 +116,7 @@ def test_clients_drawn_for_every_centre() -> None:
 
 
 def test_selected_clients_form_each_centre_alone() -> None:
-    algorithm, state, clients = started(federation(), "algorithm.selected=2")
+    algorithm, state, clients = started("fedsoft", federation(), "algorithm.selected=2")
     after, cost = algorithm.round(state, clients, clients.rnd)
     trained = after.trained.nonzero().squeeze(1)
     assert 2 <= len(trained) <= 6

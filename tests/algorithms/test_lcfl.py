@@ -213,14 +213,14 @@ def test_local_warmup_clusters_before_the_first_round(own_start: str) -> None:
 def test_newcomers_join_the_cluster_that_fits_them() -> None:
     fed = federation()
     late = (2, 9)  # groups 2 and 0
-    early, complete = rounds_of(fed, absent=late), rounds_of(fed, 9)
+    rounds = rounds_of(fed, 9, absent=late, until=7)
     algorithm = configured("lcfl")
-    states, reports = simulate(algorithm, [*early, *complete[7:]])
+    states, reports = simulate(algorithm, rounds)
     assert (states[6].label[list(late)] == -1).all()
     assert partition_of(states[7].label) == partition_of(fed.group)
     assert reports[8].models_down == CLIENTS + 2 * 3
     assert reports[9].models_down == CLIENTS
-    served = algorithm.serve(states[6], engine_for(fed).at(early[6]), early[6])
+    served = algorithm.serve(states[6], engine_for(fed).at(rounds[6]), rounds[6])
     assert (served.label[list(late)] == -1).all()
 
 

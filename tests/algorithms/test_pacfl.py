@@ -154,15 +154,15 @@ def test_groups_train_as_the_oracle() -> None:
 def test_newcomers_join_the_cluster_of_their_subspace() -> None:
     fed, late = planted_subspaces(), (2, 9)
     algorithm: Any = configured("pacfl", "algorithm.num_vectors=2")
-    early, complete = rounds_of(fed, 2, absent=late), rounds_of(fed, 4)
-    states, reports = simulate(algorithm, [*early, *complete[2:]])
+    rounds = rounds_of(fed, 4, absent=late, until=2)
+    states, reports = simulate(algorithm, rounds)
     assert (states[1].label[list(late)] == -1).all()
     assert partition_of(states[2].label) == partition_of(fed.group)
     rows = torch.tensor(late)
-    sent = signatures(rows, 2, complete[2])
+    sent = signatures(rows, 2, rounds[2])
     assert torch.equal(states[2].signature[rows], sent), "the next newcomers are compared with them"
     assert not states[1].signature[rows].any()
     assert reports[3].notes["signature_bytes"] == 4 * 2 * FEATURES * 2
     assert "signature_bytes" not in reports[4].notes
-    served = algorithm.serve(states[2], engine_for(fed).at(complete[2]), complete[2])
+    served = algorithm.serve(states[2], engine_for(fed).at(rounds[2]), rounds[2])
     assert torch.equal(served.label, states[2].label)

@@ -4,9 +4,6 @@ alignment with directions, tests and predictions of C rows.
 A call holds the tensors of all its rows. Calls of one `kind` can be merged into one, a call can be
 reduced to some of its rows, and a result can be cut again. The symbols of the shape comments are
 those of `fedclust.types`.
-
-Longer than other files because the eight calls share what merges,
-reduces and cuts them: whoever adds a call reads all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ _merged: MutableMapping[Tensor, tuple[list[weakref.ref[Tensor]], Tensor]] = Weak
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
 
 # what a field of a call or a result has a row of, where it is not a client
 _OF_MODELS = {"of": "models"}  # [K, ...]
@@ -457,10 +453,32 @@ class TrainCall(LocalWork, Call[LocalResult]):
 
 
 @dataclass(frozen=True)
-class SumCall(Call[Sums]):
-    """Local training of which only the sum over the rows of every model is asked for.
+class _SumOf(Call[R_co]):
+    """A call of which only the sum over the rows of every model is asked for: what belongs to
+    single rows need not be kept, nor sent from rank to rank.
+    """
 
-    The models of single rows need not be kept, nor sent from rank to rank.
+    if TYPE_CHECKING:
+
+        @property
+        def each(self) -> Call[Any]: ...
+
+    @property
+    def models(self) -> Tensor:
+        return self.each.models
+
+    @property
+    def shards(self) -> Shards:
+        return self.each.shards
+
+    @property
+    def work(self) -> Tensor:
+        return self.each.work
+
+
+@dataclass(frozen=True)
+class SumCall(_SumOf[Sums]):
+    """Local training that is added up.
 
     Attributes:
         train: what to train.
@@ -472,20 +490,12 @@ class SumCall(Call[Sums]):
     weight: Tensor | None = None
 
     @property
-    def models(self) -> Tensor:
-        return self.train.models
-
-    @property
-    def shards(self) -> Shards:
-        return self.train.shards
+    def each(self) -> TrainCall:
+        return self.train
 
     @property
     def kind(self) -> Hashable:
         return "sum", self.train.kind, self.weight is None
-
-    @property
-    def work(self) -> Tensor:
-        return self.train.work
 
 
 @dataclass(frozen=True)
@@ -526,8 +536,8 @@ class GradCall(Call[Tensor]):
 
 
 @dataclass(frozen=True)
-class GradSumCall(Call[GradSums]):
-    """Gradients of which only the sum over the rows of every model is asked for.
+class GradSumCall(_SumOf[GradSums]):
+    """Gradients that are added up.
 
     Attributes:
         grad: which gradients.
@@ -539,20 +549,12 @@ class GradSumCall(Call[GradSums]):
     weight: Tensor | None = None
 
     @property
-    def models(self) -> Tensor:
-        return self.grad.models
-
-    @property
-    def shards(self) -> Shards:
-        return self.grad.shards
+    def each(self) -> GradCall:
+        return self.grad
 
     @property
     def kind(self) -> Hashable:
         return "grad sum", self.weight is None
-
-    @property
-    def work(self) -> Tensor:
-        return self.grad.work
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,7 @@ def build(
     """
     pool = partition.pool(dataset) if pool is None else pool
     train, test, group = _split(dataset, partition, seed, pool)
-    clients = {len(train.count), len(test.count), len(group)}
-    if len(clients) > 1:
+    if len({len(train.count), len(test.count), len(group)}) > 1:
         raise DataError(
             f"the partition gives training rows for {counted(len(train.count), 'client')}, test "
             f"rows for {len(test.count)} and groups for {len(group)}: it must have all for each"
@@ -66,13 +65,11 @@ def build(
     fed = Federation(pool=pool, train=train, test=test, group=group)
     require(fed.num_clients >= 1, "partition.num_clients", fed.num_clients, "at least 1")
     for split in (train, test):
-        if len(split.index) and (
-            int(split.index.min()) < 0 or int(split.index.max()) >= len(pool.y)
-        ):
+        low, high = map(int, split.index.aminmax()) if len(split.index) else (0, 0)
+        if low < 0 or high >= max(1, len(pool.y)):
             raise DataError(
-                f"the partition names rows {int(split.index.min())} to {int(split.index.max())}, "
-                "but the "
-                f"pool of dataset={dataset.name} has rows 0 to {len(pool.y) - 1}: check dataset, "
+                f"the partition names rows {low} to {high}, but the pool of "
+                f"dataset={dataset.name} has rows 0 to {len(pool.y) - 1}: check dataset, "
                 "partition.path and partition.base"
             )
     _check_apart(dataset, train, test, len(pool.y))
@@ -80,8 +77,7 @@ def build(
     if not allow_empty and int(train.count.min()) < 1:
         raise DataError(
             f"client {int(train.count.argmin())} has no training example of "
-            f"dataset={dataset.name}: "
-            f"lower partition.num_clients or use a larger dataset"
+            f"dataset={dataset.name}: lower partition.num_clients or use a larger dataset"
         )
     if int(test.count.sum()) < 1:
         why = (
@@ -270,12 +266,8 @@ def read_table(path: Path) -> tuple[Split, Split, Tensor]:
     for chosen in (~tests, tests):
         order = np.lexsort((late[chosen], client[chosen]))  # keeps the order of equal ones
         start = np.concatenate([[0], np.bincount(client[chosen], minlength=num_clients).cumsum()])
-        splits.append(
-            Split(
-                torch.from_numpy(rows[chosen][order].astype(np.int32)),
-                torch.from_numpy(start.astype(np.int64)),
-            )
-        )
+        arrays = rows[chosen][order].astype(np.int32), start.astype(np.int64)
+        splits.append(Split(*map(torch.from_numpy, arrays)))
     group = np.full(num_clients, -1, dtype=np.int64)
     if "group" in table:
         given = table["group"].to_numpy(np.int64)
@@ -294,12 +286,8 @@ def _frame(path: Path) -> pd.DataFrame:
     import pandas as pd  # most runs read no table, and it takes most of a second to load
 
     plain_file(path, "", "set partition.path to a .parquet or .csv file")
-    require(
-        path.suffix in (".parquet", ".csv"),
-        "partition.path",
-        path,
-        "a file that ends in .parquet or .csv",
-    )
+    known = path.suffix in (".parquet", ".csv")
+    require(known, "partition.path", path, "a file that ends in .parquet or .csv")
     try:
         with path.open("rb") as file:
             table = pd.read_parquet(file) if path.suffix == ".parquet" else pd.read_csv(file)
@@ -310,10 +298,8 @@ def _frame(path: Path) -> pd.DataFrame:
         ) from error
     missing = [column for column in _COLUMNS if column not in table]
     if missing:
-        raise DataError(
-            f"{path} lacks the column {missing[0]}: it needs split, client, row and optionally "
-            "group"
-        )
+        needed = "split, client, row and optionally group"
+        raise DataError(f"{path} lacks the column {missing[0]}: it needs {needed}")
     odd = sorted({*map(str, table["split"].astype(str))} - {"train", "test", "validation"})
     if odd:
         raise DataError(
@@ -323,17 +309,14 @@ def _frame(path: Path) -> pd.DataFrame:
         raise DataError(f"{path} has no rows: it needs one per client and example")
     for name in ("client", "row", *(("group",) if "group" in table else ())):
         if table[name].dtype.kind not in "ui" or table[name].isna().any():
-            raise DataError(
-                f"{path} has {name} of type {table[name].dtype}: whole numbers are needed"
-            )
-        low, least = int(table[name].min()), -1 if name == "group" else 0
+            kind = table[name].dtype
+            raise DataError(f"{path} has {name} of type {kind}: whole numbers are needed")
+        low, high, least = int(table[name].min()), int(table[name].max()), -(name == "group")
         if low < least:
             none = ", and -1 stands for none" if least else ""
             raise DataError(f"{path} has {name}={low}: numbers start at 0{none}")
-        if int(table[name].max()) > _HIGHEST:
-            raise DataError(
-                f"{path} has {name}={int(table[name].max())}: at most {_HIGHEST} is allowed"
-            )
+        if high > _HIGHEST:
+            raise DataError(f"{path} has {name}={high}: at most {_HIGHEST} is allowed")
     return table
 
 
@@ -375,10 +358,8 @@ def summary(fed: Federation, arrived: Tensor | None = None) -> dict[str, Any]:
     each where there are some.
     """
     histogram = fed.train.classes(fed.pool.strata, fed.pool.num_strata)
-    numbers: dict[str, Any] = {
-        "clients": fed.num_clients,
-        "groups": len(set(fed.group.tolist()) - {-1}),
-    }
+    groups = sorted(set(fed.group.tolist()))
+    numbers: dict[str, Any] = {"clients": fed.num_clients, "groups": len(set(groups) - {-1})}
     for name, split in fed.splits.items():
         count = split.count.double()
         numbers[name] = {
@@ -392,12 +373,10 @@ def summary(fed: Federation, arrived: Tensor | None = None) -> dict[str, Any]:
     if fed.pool.task.targets == "classes":
         numbers |= _of_classes(histogram)
     numbers["examples"] = {
-        str(group): histogram[fed.group == group].sum(0).tolist()
-        for group in sorted(set(fed.group.tolist()))
+        str(group): histogram[fed.group == group].sum(0).tolist() for group in groups
     }
-    train, tested, *more = (
-        fed.pool.row(split.index).cpu().numpy() for split in fed.splits.values()
-    )
+    each = (fed.pool.row(split.index).cpu().numpy() for split in fed.splits.values())
+    train, tested, *more = each
     rows = np.concatenate([train, tested, *more])
     numbers["repeated"] = len(rows) - len(np.unique(rows))
     numbers["trained_and_tested"] = len(np.intersect1d(train, tested))
@@ -420,11 +399,7 @@ def _of_classes(histogram: Tensor) -> dict[str, Any]:
     overall = histogram.sum(0).double() / histogram.sum()
     return {
         "label_skew": float(((share - overall).abs().sum(1) / 2).nanmean()),
-        "classes": {
-            "mean": float(owned.mean()),
-            "min": int(owned.min()),
-            "max": int(owned.max()),
-        },
+        "classes": {"mean": float(owned.mean()), "min": int(owned.min()), "max": int(owned.max())},
     }
 
 

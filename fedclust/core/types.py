@@ -45,11 +45,7 @@ class Split:
     def of(cls, rows: list[Tensor]) -> Split:
         """The split in which client i owns the pool rows `rows[i]`."""
         count = torch.tensor([0] + [len(r) for r in rows], dtype=torch.int64)
-        index = (
-            torch.cat([r.to(torch.int32) for r in rows])
-            if rows
-            else torch.empty(0, dtype=torch.int32)
-        )
+        index = torch.cat([torch.empty(0, dtype=torch.int32), *(r.to(torch.int32) for r in rows)])
         return cls(index, count.cumsum(0))
 
     @property

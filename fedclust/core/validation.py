@@ -61,10 +61,8 @@ def redrawn(dataset: Dataset, seed: int) -> tuple[Dataset, Tensor]:
     y = torch.cat([dataset.y_train, dataset.y_test])
     tests = drawn_test(own, len(y), dataset.test_share, seed, y, dataset.unit)
     parts = [torch.nonzero(rows).flatten() for rows in (~tests, tests)]
-    (x_train, x_test), (y_train, y_test) = (
-        _rows(*both, parts)
-        for both in ((dataset.x_train, dataset.x_test), (dataset.y_train, dataset.y_test))
-    )
+    x_train, x_test = _rows(dataset.x_train, dataset.x_test, parts)
+    y_train, y_test = _rows(dataset.y_train, dataset.y_test, parts)
     seen = replace(
         dataset,
         x_train=x_train,
@@ -118,13 +116,11 @@ def cut(
     """
     count = train.count
     fewest = int(count.argmin())
-    require(
-        int(count[fewest]) >= 2,
-        "validation",
-        share,
+    allowed = (
         f"client {fewest} has {counted(int(count[fewest]), 'training example')}, and needs one to "
-        "train on and one to validate with; 0, or a partition that gives every client two",
+        "train on and one to validate with; 0, or a partition that gives every client two"
     )
+    require(int(count[fewest]) >= 2, "validation", share, allowed)
     wanted = torch.minimum((share * count.double()).round().clamp(min=1).long(), count - 1)
     given = apart(train, y, wanted, Stream.of(seed, "validation"), unit)
     held_out = torch.bincount(train.owner_and_place()[0][given], minlength=len(count))

@@ -9,14 +9,14 @@ from typing import Any
 
 from fedclust.core.front import Clients
 from fedclust.core.traits import Traits, traits_of
-from fedclust.core.types import Round, Served
+from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import Algorithm, Method, Scenario
 from fedclust.helpers.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapper(Method):
-    """A method that says of itself what its base says; its rounds are its own.
+    """A method that does, and says of itself, what its base does but for what it changes.
 
     Attributes:
         base: the method.
@@ -29,12 +29,8 @@ class Wrapper(Method):
         super().__post_init__()
         inside: Any = self.base
         while isinstance(inside, Wrapper):
-            require(
-                type(inside) is not type(self),
-                "algorithm.base",
-                type(self).__name__,
-                "expected a method that is not in one already",
-            )
+            name, allowed = type(self).__name__, "expected a method that is not in one already"
+            require(type(inside) is not type(self), "algorithm.base", name, allowed)
             inside = inside.base
 
     @property
@@ -66,6 +62,12 @@ class Wrapper(Method):
 
     def tables(self, num_clients: int) -> Mapping[str, int]:
         return self.base.tables(num_clients)
+
+    def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
+        return self.base.init(clients, rnd)
+
+    def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
+        return self.base.round(state, clients, rnd)
 
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
         return self.base.serve(state, clients, rnd)

@@ -18,7 +18,7 @@ import torch
 from fedclust.algorithms.steps import each
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
-from fedclust.core.types import Cost, Round, Served
+from fedclust.core.types import Round, Served
 from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.ranges import AtLeastZero
 
@@ -38,16 +38,6 @@ class FineTune(Wrapper):
 
     solver: Solver
     epochs: AtLeastZero = 1
-
-    def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
-        """As the base."""
-        state, cost = self.base.init(clients, rnd)
-        return state, cost
-
-    def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
-        """As the base."""
-        state, cost = self.base.round(state, clients, rnd)
-        return state, cost
 
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
         """A model of its own for every client that is served and has training data, after the

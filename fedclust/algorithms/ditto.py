@@ -43,9 +43,7 @@ class Ditto(PersonalModels):
     def round(
         self, state: PersonalModels.State, clients: Clients, rnd: Round
     ) -> tuple[PersonalModels.State, Cost]:
-        """One round of FedAvg, and the personal models of the cohort drawn to what it began
-        with.
-        """
+        """One round of FedAvg; the cohort's personal models are drawn to what it began with."""
         cohort = rnd.cohort
         model, _, cost = train_and_average(
             clients, state.model, zeros(cohort), cohort, self.solver, self.aggregation, rnd

@@ -61,9 +61,7 @@ class FedBCD(Method):
         return self.State(model=model, local=ClientModels.alike(model, rnd.fed.num_clients)), Cost()
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """Steps of the participants on f_i(w) + rho / 2 * |w - x|^2, each from its own w_i; then
-        x.
-        """
+        """Each participant's steps on f_i(w) + rho / 2 * |w - x|^2 from its own w_i; then x."""
         cohort = rnd.cohort
         anchor = state.model.expand(len(cohort), -1)
         start, own = state.local[cohort], each(cohort)

@@ -97,9 +97,7 @@ class FedEM(Method):
         return -clients.example_losses(state.models, ids)
 
     def expect(self, state: Any, ids: Tensor, clients: Clients, rnd: Round) -> Tensor:
-        """E-step: how far each example of `ids` [C] belongs to each component, [C, n, K], 0 past
-        the count.
-        """
+        """E-step: how far examples of `ids` [C] belong to components, [C, n, K]; else 0."""
         score: Tensor = state.share[ids].log().unsqueeze(1) + self.fit(state, ids, clients, rnd)
         return score.softmax(2) * real_examples(ids, rnd, score.shape[1]).unsqueeze(2)
 

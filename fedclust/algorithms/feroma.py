@@ -205,9 +205,7 @@ class Feroma(Method):
         return Served(models=state.own.all(), label=arrived(label, rnd))
 
     def shares(self, distance: Tensor) -> Tensor:
-        """r, how much each of S models counts for C clients by the distances [C, S] of their
-        profiles; rows sum to 1.
-        """
+        """r [C, S], how much each model counts, by distances [C, S] of profiles; rows sum to 1."""
         if self.weighting == "inverse":
             close = 1 / (distance.double() + _LEAST)
             return (close / close.sum(1, keepdim=True)).float()

@@ -119,9 +119,7 @@ class Flux(Method):
         return replace(state, models=models, encoder=encoder), describing.plus(cost)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """The model of a client's cluster, or of the one its inputs are nearest to; the only one
-        before the clustering.
-        """
+        """The model of a client's cluster, or of the one its inputs are nearest to."""
         if not len(state.centroid):
             return Served(models=state.models, label=arrived(torch.zeros_like(state.label), rnd))
         label, ids = state.label, clients_with_data(rnd)

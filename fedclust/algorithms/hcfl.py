@@ -106,9 +106,7 @@ class HCFL(Method):
         return self.State(models=model, label=torch.zeros_like(rnd.fed.group)), Cost()
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """A round of FedAvg, or one in the clusters; the first of these begins with the
-        clustering.
-        """
+        """A round of FedAvg, or one in the clusters, once they are found."""
         cohort, before = rnd.cohort, Cost()
         if rnd.t < self.warmup:
             models, _, cost = train_and_average(

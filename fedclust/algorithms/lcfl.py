@@ -117,9 +117,7 @@ class LCFL(Method):
         return state, alone.plus(clustering)
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """A warm-up round, or a round inside the clusters; the first of these begins with the
-        clustering.
-        """
+        """A warm-up round, or one in the clusters, once they are found."""
         if state.local is not None and rnd.t < self.warmup.rounds:
             return self._warm_up(state, clients, rnd)
         clustering = Cost()

@@ -158,9 +158,7 @@ class SattlerCFL(Method):
 
 
 def norms(update: Tensor, weight: Tensor | None) -> tuple[float, float]:
-    """Norm of the mean of the updates [C, P] with weights [C], and the largest norm of an
-    update.
-    """
+    """Norm of the mean of updates [C, P] with weights [C], and the largest norm of an update."""
     one = torch.zeros(len(update), dtype=torch.int64, device=update.device)
     mean = cluster_mean(update, one, weight, empty=update.new_zeros(1, update.shape[1]))
     return float(mean.norm()), float(torch.linalg.vector_norm(update, dim=1).max())

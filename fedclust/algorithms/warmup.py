@@ -34,9 +34,7 @@ Mode = Literal["federated", "local"]
 
 
 def unclustered(warmup: int, rounds: int, key: str) -> str:
-    """A remark on a run of `rounds` rounds that ends within the warm-up, which `key` sets; or
-    empty.
-    """
+    """A remark on a run that ends within the warm-up, which `key` sets; or empty."""
     if rounds > warmup:
         return ""
     shorter = f", or a shorter warm-up with {typed(key, rounds - 1)}" if rounds > 1 else ""

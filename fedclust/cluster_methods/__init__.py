@@ -46,9 +46,7 @@ def as_matrix(distance: Tensor) -> Floats:
 
 
 def as_labels(found: NDArray[Any], distance: Tensor) -> Tensor:
-    """Labels [C] int64 on the device of `distance`, numbered in the order of their first
-    clients.
-    """
+    """Labels [C] int64 on the device of `distance`, in the order of their first clients."""
     _, first, member = np.unique(found, return_index=True, return_inverse=True)
     rank = first.argsort().argsort()
     return torch.from_numpy(rank[member.reshape(-1)]).to(distance.device, torch.int64)

@@ -52,9 +52,7 @@ class PSI:
 
 
 def terms(count: Tensor) -> Tensor:
-    """The terms of the index, [C, Y] float64 of at least 0, from the examples [C, Y] of every
-    class.
-    """
+    """The terms [C, Y] float64 >= 0 of the index, from the examples [C, Y] of every class."""
     one, all_ = count.double() + _MORE, count.sum(0).double() + _MORE
     p, q = one / one.sum(1, keepdim=True), all_ / all_.sum()
     return (p - q) * (p / q).log()

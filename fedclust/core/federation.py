@@ -199,9 +199,7 @@ def column(values: NDArray[Any]) -> pa.Array:
 
 
 def write_table(path: Path, fed: Federation) -> None:
-    """Write who owns what as a parquet table: split, client, group, row; a client's rows keep
-    their order.
-    """
+    """Write who owns what as parquet: split, client, group, row; rows keep their order."""
     group = fed.group.cpu().numpy().astype(np.int32)
     ends = np.cumsum([0, *map(len, fed.splits)], dtype=np.int32)
     text = pa.py_buffer("".join(fed.splits).encode())
@@ -321,9 +319,7 @@ def _frame(path: Path) -> pd.DataFrame:
 
 
 def describe(fed: Federation) -> dict[str, float]:
-    """Numbers about a federation by name: clients, groups (0 if there are none), examples, and per
-    client.
-    """
+    """Numbers about a federation by name: clients, groups (0 for none), examples per client."""
     numbers: dict[str, float] = {
         "clients": fed.num_clients,
         "groups": len(set(fed.group.tolist()) - {-1}),
@@ -404,9 +400,7 @@ def _of_classes(histogram: Tensor) -> dict[str, Any]:
 
 
 def digest(fed: Federation) -> str:
-    """SHA-256 of who owns what, as hexadecimal digits; equal federations have equal ones on every
-    device.
-    """
+    """SHA-256 of who owns what, in hexadecimal digits, equal on every device."""
     sha = hashlib.sha256()
     train, test, *held_out = ((fed.pool.row(s.index), s.start) for s in fed.splits.values())
     for part in (*train, *test, fed.group, *(array for both in held_out for array in both)):

@@ -95,9 +95,7 @@ class Clients(Protocol):
 
     @property
     def server(self) -> Server:
-        """What replaces models by means of the participants' models, see
-        `fedclust.algorithms.steps`.
-        """
+        """What replaces models by means of participants' models, see `algorithms/steps.py`."""
         ...
 
     @property
@@ -142,9 +140,7 @@ class Clients(Protocol):
         ...
 
     def recalibrated(self, models: Tensor, label: Tensor, ids: Tensor) -> Tensor:
-        """models[label[i]] with the running statistics of the training examples of client i, of
-        which it has two at least, [C, P].
-        """
+        """[C, P] models[label[i]] with the statistics of the two or more examples of client i."""
         ...
 
     def loss(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
@@ -156,9 +152,7 @@ class Clients(Protocol):
         ...
 
     def loss_of_each(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
-        """Mean training loss of models[i], of [C, P], for client i, [C] nats per example; see
-        `loss`.
-        """
+        """Mean training loss of models[i], of [C, P], for client i, [C] nats; see `loss`."""
         ...
 
     def example_losses(self, models: Tensor, ids: Tensor, passes: int | None = None) -> Tensor:
@@ -174,9 +168,7 @@ class Clients(Protocol):
         ...
 
     def grad_sum(self, asked: Gradient) -> Tensor:
-        """Sum [K, P] of the gradients, as of `grad`, of every model's clients, by their weights if
-        there are any.
-        """
+        """Sum [K, P] of the gradients, as of `grad`, of every model's clients, by their weights."""
         ...
 
     def align(

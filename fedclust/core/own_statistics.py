@@ -43,9 +43,7 @@ class OwnStatistics:
         return own
 
     def aside(self) -> OwnStatistics:
-        """The same as they are now, for models that are tuned, served and tested: what becomes of
-        these is lost.
-        """
+        """A copy for models that are tuned, served and tested: what becomes of it is lost."""
         nobody = torch.zeros_like(self.known)
         values, known = self.values.clone(), self.known.clone()
         return replace(self, values=values, known=known, trained=nobody, tuned=True)

@@ -45,9 +45,7 @@ class Aggregation(Protocol):
         ...
 
     def is_short(self, count: int) -> bool:
-        """Whether so many participants of a cluster are too few for it, so that it takes their
-        median.
-        """
+        """Whether so many participants of a cluster are too few, so that it takes their median."""
         ...
 
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:
@@ -203,9 +201,7 @@ class Server:
         return after
 
     def passed_on(self, models: Tensor, changed: Tensor) -> Tensor:
-        """`changed` [K, P], with the memories of `models` [K, P]: for what a method does with the
-        models that it has just been given.
-        """
+        """`changed` [K, P] with the memories of `models` [K, P], which a method has been given."""
         if self.step is not None:
             old = [self._memory(key, models) for key in digests(models)]
             self.after.update(zip(digests(changed), old, strict=True))
@@ -227,9 +223,7 @@ class Server:
 
 
 def median(values: Tensor) -> Tensor:
-    """The median of every column of `values` [C, P], [P]: the mean of the middle two where C is
-    even.
-    """
+    """The median [P] of every column of [C, P]: the mean of the middle two where C is even."""
     ordered, count = values.sort(0).values, len(values)
     return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
 

@@ -137,9 +137,7 @@ class Law:
 
 
 def plus(to: Tensor, values: Tensor, factor: float | Tensor, out: Tensor | None = None) -> Tensor:
-    """to + factor * values, [R, *shape], with one factor or that of every row [R]; `out` is `to` or
-    new memory.
-    """
+    """to + factor * values, [R, *shape], with one factor or that of every row [R]."""
     if isinstance(factor, Tensor):
         return torch.addcmul(to, values, by_row(factor, to), out=out)
     if not factor:
@@ -157,9 +155,7 @@ def _divided(values: Tensor, by: float | Tensor) -> Tensor:
 
 
 def clip(gradients: Iterable[Tensor], norm: float) -> None:
-    """Shorten the gradient of every row, whose parts are [R, *shape] each, to a norm, in place;
-    as torch.nn.utils.clip_grad_norm_ does.
-    """
+    """Shorten every row's gradient, parts [R, *shape], in place as torch's clip_grad_norm_ does."""
     parts = list(gradients)
     norms = torch.stack([torch.linalg.vector_norm(part.flatten(1), dim=1) for part in parts])
     factor = (norm / (torch.linalg.vector_norm(norms, dim=0) + _APART)).clamp(max=1.0)

@@ -125,9 +125,7 @@ class Task(Ranged):
         return self, dataset
 
     def width(self, targets: int) -> int:
-        """Numbers that a model gives for an example, where there are so many classes, or numbers
-        of a target.
-        """
+        """Numbers that a model gives for an example with so many classes, or target numbers."""
         return targets
 
     def to(self, device: torch.device) -> Self:
@@ -143,9 +141,7 @@ class Task(Ranged):
         return own
 
     def loss(self, outputs: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
-        """Loss of outputs [B, Y] for targets y [B] or [B, T]: of every example [B], their mean, or
-        their sum.
-        """
+        """Loss of outputs [B, Y] for targets [B] or [B, T]: of every example [B], mean or sum."""
         raise NotImplementedError
 
     def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -198,9 +194,7 @@ class Task(Ranged):
         return self.scores(sums, count)[self.score.name]
 
     def merit(self, sums: Tensor, count: Tensor) -> Tensor:
-        """The headline with the sign that makes higher better, in no unit: methods compare it with
-        thresholds.
-        """
+        """The headline with the sign that makes higher better, in no unit, to compare it."""
         found = self.headline(sums, count)
         return found if self.score.better == "higher" else -found
 

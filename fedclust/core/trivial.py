@@ -42,9 +42,7 @@ def guesses(fed: Federation) -> Tensor:
 
 
 def loss_of_all(fed: Federation) -> float:
-    """Mean test loss of one guess without inputs for all honest clients, the mean of all their
-    training targets.
-    """
+    """Mean test loss of one guess for all honest clients, the mean of their training targets."""
     task, own, tested = fed.pool.task, fed.train.count.double(), fed.tested
     if fed.hostile is not None:
         own = own.masked_fill(fed.hostile, 0)
@@ -57,9 +55,7 @@ def loss_of_all(fed: Federation) -> float:
 
 
 def predicted(fed: Federation, arrived: Tensor | None = None) -> Predictions:
-    """What the guess says of the test examples of every client that has training examples, see
-    `trivial`.
-    """
+    """What the guess of `trivial` says of the test examples of clients with training examples."""
     task, said = fed.pool.task, _said(fed)
     client, _ = fed.test.owner_and_place()
     known = _guessing(fed, arrived)[client]

@@ -58,9 +58,7 @@ class Split:
         return self.index[int(self.start[client]) : int(self.start[client + 1])].long()
 
     def owner_and_place(self) -> tuple[Tensor, Tensor]:
-        """The client of every row of `index`, and the row's place among its rows, [total] int64
-        each.
-        """
+        """The client of every row of `index`, and the row's place among its rows, [total] int64."""
         clients = torch.arange(len(self.start) - 1, device=self.start.device)
         owner = torch.repeat_interleave(clients, self.count, output_size=len(self.index))
         return owner, torch.arange(len(owner), device=owner.device) - self.start[owner]
@@ -311,9 +309,7 @@ class Cost:
     arrays: Mapping[str, Tensor] = field(default_factory=dict)
 
     def plus(self, other: Cost) -> Cost:
-        """What both cost; training loss, notes and arrays are those of `other` where it has
-        them.
-        """
+        """What both cost; training loss, notes and arrays of `other` where it has them."""
         return Cost(
             models_down=self.models_down + other.models_down,
             models_up=self.models_up + other.models_up,

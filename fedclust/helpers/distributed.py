@@ -81,9 +81,7 @@ class Ranks:
         return decide()
 
     def in_turn(self, read: Callable[[], T]) -> T:
-        """What `read` returns here; rank 0 calls it first, so that the others find what it has
-        made.
-        """
+        """What `read` returns; rank 0 calls it first, so that others find what it has made."""
         return read()
 
     def same(self, what: str, value: int) -> None:
@@ -218,9 +216,7 @@ class Group(Ranks):
         return together
 
     def leave(self) -> bool:
-        """Wait for the others to finish and close the connections; False where one of them is
-        lost.
-        """
+        """Wait for the others to finish and close connections; False where one is lost."""
         import torch.distributed as dist
 
         if self._broken:

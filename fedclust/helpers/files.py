@@ -299,9 +299,7 @@ def _seal(plain: Mapping[str, Any]) -> str:
 
 
 def _umask() -> int:
-    """The process's umask; mkstemp makes files private, results are to be as readable as any other
-    file.
-    """
+    """The process's umask, by which results are as readable as any other file."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

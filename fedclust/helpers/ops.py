@@ -17,9 +17,7 @@ _TINY_NORM = 1e-12  # below this a vector has no direction
 
 
 def on_host(*tensors: Tensor) -> list[Tensor]:
-    """The tensors in the host's memory, by one copy, for which the host waits once; on a CPU
-    themselves.
-    """
+    """The tensors in the host's memory, by one copy and one wait; on a CPU themselves."""
     if all(x.is_cpu for x in tensors):
         return list(tensors)
     # numbers of more bytes first, so that all lie where numbers of their type may
@@ -34,9 +32,7 @@ def on_host(*tensors: Tensor) -> list[Tensor]:
 
 
 def _blocks(length: int, other: int, like: Tensor) -> Iterator[slice]:
-    """Slices of an axis of `length` entries that have `other` numbers each, on the device of
-    `like`.
-    """
+    """Slices of an axis of `length` entries of `other` numbers each, for the device of `like`."""
     size = _GPU_BLOCK if like.is_cuda else _CPU_BLOCK
     step = max(1, size // max(1, other))
     return (slice(begin, begin + step) for begin in range(0, length, step))
@@ -179,9 +175,7 @@ def mean_of(total: Tensor, label: Tensor, weight: Tensor | None = None, *, empty
 
 
 def _products(a: Tensor, b: Tensor, *, centred: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Inner products [C, K] and squared norms [C], [K] in float64; centred: about the mean row of
-    `a`.
-    """
+    """Inner products [C, K], squared norms [C] and [K], float64; `centred`: about a's mean row."""
     inner = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
     square_a, square_b = inner.new_zeros(len(a)), inner.new_zeros(len(b))
     for columns in _blocks(a.shape[1], len(a) + len(b), a):
@@ -196,9 +190,7 @@ def _products(a: Tensor, b: Tensor, *, centred: bool) -> tuple[Tensor, Tensor, T
 
 
 def inner_products(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Inner products of rows a [C, P] with rows b [K, P], [C, K], and the squared norms of a, [C];
-    float64.
-    """
+    """Inner products [C, K] of rows a [C, P] and b [K, P], and squared norms of a; float64."""
     inner, square, _ = _products(a, b, centred=False)
     return inner, square
 

@@ -21,8 +21,6 @@ def forward_flops(model: Model) -> list[int]:
 
 
 def step_flops(model: Model) -> int:
-    """Operations of a gradient step for one example: the first layer needs no gradient of its
-    input.
-    """
+    """Operations of a step for one example: the first layer needs no gradient of its input."""
     flops = forward_flops(model)
     return 3 * sum(flops) - flops[0]

@@ -126,9 +126,7 @@ class Foreign(nn.Module):
         return fresh
 
     def masks(self, key: Tensor, step: int, batch: int) -> dict[int, Tensor]:
-        """Dropout masks by the number of the call, each [C, batch, *features]; see
-        `dropout.keep`.
-        """
+        """Dropout masks by number of the call, each [C, batch, *features], of `dropout.keep`."""
         return {
             i: keep(key, step, i, batch, shape, rate)
             for i, (shape, rate) in enumerate(self._places)

@@ -35,9 +35,7 @@ def keras_default(layer: Weighted, generator: torch.Generator) -> tuple[Tensor, 
 
 
 def truncated_normal(std: float, bias: float) -> Init:
-    """Kernels from N(0, std²) within two standard deviations (TensorFlow's), and a constant
-    bias.
-    """
+    """Kernels from N(0, std²) within two standard deviations, and a constant bias."""
 
     def draw(layer: Weighted, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         kernel = torch.empty(layer.weight.shape)

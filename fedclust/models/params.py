@@ -105,9 +105,7 @@ def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 def layout(model: nn.Module) -> Layout:
-    """The layout of a model's trained parameters and statistics; what is frozen is the same for
-    everybody.
-    """
+    """The layout of a model's trained parameters and statistics, without what is frozen."""
     buffers = statistics(model)
     named = [*trained(model), *buffers]
     return Layout(
@@ -125,9 +123,7 @@ def statistics(model: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def set_statistics(model: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """Give a model's buffers their values in a row; counts are whole numbers, where a row may hold
-    a mean of them.
-    """
+    """Give a model's buffers their values in a row, means of counts as whole numbers."""
     for name, buffer in statistics(model):
         value = values[name]
         buffer.data = (value.clone() if buffer.is_floating_point() else value.round()).to(

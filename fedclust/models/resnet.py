@@ -83,9 +83,7 @@ def resnet18(
 
 
 def _check(channels: Sequence[int], groups: int, norm_layer: NormLayer) -> _Normed:
-    """What makes a normalisation of some channels; refuses widths and groups that do not go
-    together.
-    """
+    """What makes a normalisation of channels; refuses widths and groups that do not fit."""
     check_widths("model.channels", channels)
     four = len(channels) == _STAGES
     require(four, "model.channels", list(channels), f"{_STAGES} widths of at least 1")

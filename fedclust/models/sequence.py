@@ -216,9 +216,7 @@ class Model(nn.Sequential):
         self._inits = tuple(inits)
 
     def draw(self, generator: torch.Generator) -> Tensor:
-        """Fresh parameters from a CPU generator, [P] float32 in the order of
-        `self.parameters()`.
-        """
+        """Fresh parameters from a CPU generator, [P] float32 in the order of `parameters()`."""
         layers = [layer for layer in self if isinstance(layer, (nn.Linear, nn.Conv2d))]
         drawn = [
             part.flatten()
@@ -233,15 +231,11 @@ class Model(nn.Sequential):
         return Reading(tuple(self), self.shapes, owners, {place: place for place in self.dropout})
 
     def masks(self, key: Tensor, step: int, batch: int) -> dict[int, Tensor]:
-        """Dropout masks by place in the sequence, each [C, batch, *features]; see
-        `dropout.keep`.
-        """
+        """Dropout masks by place in the sequence, each [C, batch, *features], of `dropout.keep`."""
         return {i: keep(key, step, i, batch, self.shapes[i], p) for i, p in self.dropout.items()}
 
     def forward(self, x: Tensor, masks: Mapping[int, Tensor] | None = None) -> Tensor:
-        """Logits [B, Y] of x [B, *shape]; without `masks` (each [B, *features]) dropout does
-        nothing.
-        """
+        """Logits [B, Y] of x [B, *shape]; without `masks` (each [B, *features]) no dropout."""
         for i, layer in enumerate(self):
             if not isinstance(layer, nn.Dropout):
                 x = layer(x)
@@ -347,9 +341,7 @@ class Stack:
         return self._add_weighted(layer, 0.0, init)
 
     def conv_same(self, channels: int, kernel: int, stride: int) -> Stack:
-        """Convolution to ceil(size / stride), padded as TensorFlow does: the odd pixel right and
-        bottom.
-        """
+        """Convolution to ceil(size / stride), the odd pixel of padding right and bottom."""
         pads = []
         for size in self.shape[:0:-1]:  # width first, as nn.ZeroPad2d takes them
             total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
@@ -365,9 +357,7 @@ class Stack:
         return self._add(nn.ReLU())
 
     def pool(self, kernel: int, stride: int, *, same: bool = False) -> Stack:
-        """Maximum over windows; `same` lets the last window reach past the right and bottom
-        edge.
-        """
+        """Maximum over windows; with `same` the last may reach past the right and bottom edge."""
         self._check(1 if same else kernel, 0)
         return self._add(nn.MaxPool2d(kernel, stride, ceil_mode=same))
 

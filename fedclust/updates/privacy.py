@@ -219,9 +219,7 @@ def _losses(share: float, noise: float, grid: float) -> Any:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The exact epsilon of Gaussian mechanisms in which everybody takes part; mu² is the sum of
-    their 1 / noise².
-    """
+    """The exact epsilon of mechanisms of everybody; mu² is the sum of their 1 / noise²."""
     from scipy.optimize import brentq  # a second to import
     from scipy.stats import norm
 

@@ -40,9 +40,7 @@ class FineTune(Wrapper):
     epochs: AtLeastZero = 1
 
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
-        """A model of its own for every client that is served and has training data, after the
-        base's.
-        """
+        """A model of its own for every served client with training data, after the base's."""
         served = self.base.serve(state, clients, rnd)
         if self.epochs == 0:
             return served

@@ -37,9 +37,7 @@ class LastLocal(Wrapper):
 
     @property
     def added(self) -> Mapping[str, type[Any]]:
-        """held: [M, P] every client's last local model, the initial one before its first
-        participation.
-        """
+        """held: [M, P] every client's last local model, at first the initial one."""
         return {"held": ClientModels}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:

@@ -136,9 +136,7 @@ class Newcomers(Wrapper):
         return chosen
 
     def _few(self, new: Tensor, rnd: Round) -> Round:
-        """The round in which each of the clients `new` [C] has some of its training examples, the
-        same in every round.
-        """
+        """The round in which `new` [C] have some of their examples, the same in every round."""
         train = rnd.fed.train
         index, count = train.take(new)
         key = replace(rnd, t=0).stream("few labels").keys(new)

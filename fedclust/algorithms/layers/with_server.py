@@ -63,9 +63,7 @@ class WithServer(Wrapper):
 
     @property
     def added(self) -> Mapping[str, type[Any]]:
-        """server_memory: [A, S, P] memories of models; server_models: [A, 16] uint8 digests of
-        the models.
-        """
+        """server_memory: [A, S, P] memories; server_models: [A, 16] uint8 models' digests."""
         return {"server_memory": Tensor, "server_models": Tensor}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:

@@ -35,9 +35,7 @@ def join_cheapest(
 
 
 def serve_joined(models: Tensor, label: Tensor, clients: Clients, rnd: Round) -> Served:
-    """The model [K, P] of each client's cluster `label` [M], of least training loss where it has
-    none.
-    """
+    """Each client's model is that of its cluster, of least training loss where it has none."""
     label, _ = join_cheapest(models, label, clients_with_data(rnd), clients)
     return Served(models=models, label=arrived(label, rnd))
 

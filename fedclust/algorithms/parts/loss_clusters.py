@@ -108,9 +108,7 @@ class LossClusters(Method):
 
 
 def _redraw(models: Tensor, clients: Clients, rnd: Round, fraction: float) -> tuple[Tensor, int]:
-    """The first draw that gives every cluster its fraction of the cohort, else the evenest; and
-    draws.
-    """
+    """The first draw that gives each cluster its fraction, else the evenest; and draws."""
     best, most, num_clusters = models, -1.0, len(models)
     for draw in range(1, _MAX_DRAWS + 1):
         loss = clients.loss(models, rnd.cohort)

@@ -27,9 +27,7 @@ class DescribesClients(Protocol):
 
 
 def fitted(blocks: list[Tensor]) -> Tensor:
-    """The scale of profiles, [2, D]: the clients' mean, and for every block one root mean square
-    about it.
-    """
+    """The scale [2, D] of profiles: the mean, and a root mean square about it of every block."""
     centre = torch.cat([block.mean(0) for block in blocks])
     spread = [(block - block.mean(0)).square().mean().sqrt().clamp(min=1e-12) for block in blocks]
     wide = [one.expand(block.shape[1]) for one, block in zip(spread, blocks, strict=True)]

@@ -42,7 +42,9 @@ class Agglomerative(CountOrAuto):
 
         def labels(matrix: Floats, k: int | None, most: float | None = None) -> Labels:
             how: dict[str, Any] = {"metric": "precomputed", "linkage": self.linkage}
-            return AgglomerativeClustering(k, distance_threshold=most, **how).fit_predict(matrix)
+            model = AgglomerativeClustering(k, distance_threshold=most, **how)
+            found: Labels = model.fit_predict(matrix)
+            return found
 
         if self.threshold is None:
             found = self.labels(matrix, lambda some: partial(labels, some), stream)

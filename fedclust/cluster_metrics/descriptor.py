@@ -14,11 +14,8 @@ Differs from the released code (dariofenoglio98/FLUX 43aadbe, public/models.py:5
 - Each of the four blocks (mean, deviation, those of the classes) is scaled to a mean square of 1
   over the clients; the code scales 22 blocks of its own, one for every class's mean and deviation.
 - The deviation of a class of which a client has one example is 0.
-- Clients that arrive after the clustering are served the cluster of least training loss; in the
-  code every client is tested with that of the nearest centroid, by the part of the descriptor that
-  needs no labels.
-- When to cluster is up to `algorithm.warmup`; in the code the accuracy's progress decides.
-`algorithm=flux` is the whole method, which serves clients without labels too.
+`algorithm=flux` is the whole method, which serves clients without labels too, and says how the
+code's differs.
 """
 
 from __future__ import annotations

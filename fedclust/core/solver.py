@@ -214,7 +214,7 @@ class Solver(Ranged):
     proximal: NonNegative = 0.0
     weight_decay: NonNegative = 0.0
 
-    called: ClassVar[str] = "solver"
+    config_key: ClassVar[str] = "solver"
     # what torch.optim calls the slots of the law, in its order
     kept_as: ClassVar[tuple[str, ...]] = ()
 

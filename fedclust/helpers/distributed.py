@@ -5,9 +5,6 @@ each rank says where it is and whether it has failed, all hear all, and only the
 exchanged. So ranks that come to differ end with a message instead of waiting for each other, and an
 error of one rank is an error of all. Rank 0 leads: it alone writes and prints, and decides what
 depends on files.
-
-Longer than other files because a meeting and the ways it can fail are one protocol, from the launch
-to the last goodbye, which has to be checked as a whole.
 """
 
 from __future__ import annotations
@@ -29,28 +26,13 @@ if TYPE_CHECKING:  # fedclust list and a single process do without
     from torch import Tensor
 
 T = TypeVar("T")
-_TIMEOUT = (
-    "FEDCLUST_RANKS_TIMEOUT"  # seconds to wait for a silent rank, unless a connection breaks before
-)
+_TIMEOUT = "FEDCLUST_RANKS_TIMEOUT"  # seconds to wait for a rank, if no connection breaks before
 _PATIENCE = 1800
-_SAID_BY_TORCHRUN = (
-    "WORLD_SIZE",
-    "RANK",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
 _NUMBERS = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+_SAID_BY_TORCHRUN = (*_NUMBERS, "MASTER_ADDR", "MASTER_PORT")
 # what a meeting is about; the verbs of the engine use names of their own
-_END, _DECISION, _TURN, _SAME, _HIGHEST, _GOODBYE = (
-    "end",
-    "decision",
-    "turn",
-    "same",
-    "highest",
-    "goodbye",
-)
+_END, _DECISION, _TURN = "end", "decision", "turn"
+_SAME, _HIGHEST, _GOODBYE = "same", "highest", "goodbye"
 
 
 class Ranks:
@@ -73,7 +55,12 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Work that all ranks end in the same way: an error of one is raised in all."""
+        """Work that all ranks end in the same way: an error of one is raised in all.
+
+        Raises:
+            RankLost: if a rank does not answer, here and below.
+            RankFailed: if another rank failed in a way that is no user's mistake.
+        """
         yield
 
     def agree(self, decide: Callable[[], T]) -> T:
@@ -85,14 +72,14 @@ class Ranks:
         return read()
 
     def same(self, what: str, value: int) -> None:
-        """Make sure that all ranks have the same value."""
+        """Raise `RankFailed` on all ranks, naming one, unless all have the same value."""
 
     def highest(self, value: int) -> int:
         """The largest value that any rank has."""
         return value
 
     def meet(self, place: str, check: int) -> None:
-        """Wait until all ranks are at the same place with the same check."""
+        """Wait until all ranks are here; `RankFailed` if one is elsewhere or has another check."""
 
     def gather(self, block: Tensor) -> Tensor:
         """The blocks [...] of all ranks, [size, ...]; all have the same shape."""
@@ -143,18 +130,11 @@ class Group(Ranks):
             return cls(store, rank, size, int(given["LOCAL_RANK"]), timeout)
         except RuntimeError as error:  # torch.distributed's errors are of this kind
             where = f"{given['MASTER_ADDR']}:{given['MASTER_PORT']}"
-            raise ConfigError(
-                f"rank {rank} cannot reach the other ranks through {where}"
-            ) from error
+            said = f"rank {rank} cannot reach the other ranks through {where}"
+            raise ConfigError(said) from error
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """See `Ranks.together`.
-
-        Raises:
-            RankLost: if a rank does not answer.
-            RankFailed: if another rank failed in a way that is no user's mistake.
-        """
         try:
             yield
         except Exception as error:
@@ -182,30 +162,15 @@ class Group(Ranks):
         return read()
 
     def same(self, what: str, value: int) -> None:
-        """See `Ranks.same`.
-
-        Raises:
-            RankFailed: on all ranks, naming one that differs.
-        """
         self._compare(what, self._meet(_SAME, value))
 
     def highest(self, value: int) -> int:
         return max(self._meet(_HIGHEST, value))
 
     def meet(self, place: str, check: int) -> None:
-        """See `Ranks.meet`.
-
-        Raises:
-            RankFailed: on all ranks, if one is elsewhere or has something else.
-        """
         self._compare(f"what it is to compute ({place})", self._meet(place, check))
 
     def gather(self, block: Tensor) -> Tensor:
-        """See `Ranks.gather`.
-
-        Raises:
-            RankLost: if a rank does not answer.
-        """
         import torch.distributed as dist
 
         together = block.new_empty(self.size, *block.shape)
@@ -249,9 +214,8 @@ class Group(Ranks):
             raise self._all_know(error)
         if len(set(places)) > 1:
             self._broken = True  # what the others wait for will not come
-            raise RankFailed(
-                "the ranks do different things; start all with the same command and files"
-            )
+            alike = "start all with the same command and files"
+            raise RankFailed(f"the ranks do different things; {alike}")
         return list(checks)
 
     def _compare(self, what: str, values: list[int]) -> None:
@@ -260,8 +224,7 @@ class Group(Ranks):
             if value != values[0]:
                 differs = (
                     f"rank {rank} differs from rank 0 in {what}; all ranks need the same command, "
-                    "the same "
-                    f"files and the same kind of processor"
+                    "the same files and the same kind of processor"
                 )
                 raise self._all_know(RankFailed(differs))
 
@@ -413,7 +376,6 @@ def _share_cores() -> None:
     """Give every rank of this machine its part of the cores."""
     import torch
 
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    known = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
     torch.set_num_threads(max(1, cores // int(os.environ["LOCAL_WORLD_SIZE"])))

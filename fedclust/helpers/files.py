@@ -13,6 +13,7 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -177,13 +178,8 @@ def _expanded(text: bytes) -> int:
             return 1
         if id(node) not in sizes:
             sizes[id(node)] = _MOST + 1  # of a node inside itself
-            below = node.value
-            pairs = (
-                [one for pair in below for one in pair]
-                if isinstance(node, yaml.MappingNode)
-                else below
-            )
-            sizes[id(node)] = min(1 + sum(map(size, pairs)), _MOST + 1)
+            below = chain(*node.value) if isinstance(node, yaml.MappingNode) else node.value
+            sizes[id(node)] = min(1 + sum(map(size, below)), _MOST + 1)
         return sizes[id(node)]
 
     try:

@@ -44,20 +44,20 @@ class _Named(FileIO):
 @contextmanager
 def messages_may_be_lost() -> Iterator[None]:
     """While the block runs, a standard error that cannot be written ends nothing."""
-    with _through("stderr", _Losing):
+    with _written_by("stderr", _Losing):
         yield
 
 
 @contextmanager
 def output_is_named() -> Iterator[None]:
     """While the block runs, an error in writing to standard output has the file name `OUTPUT`."""
-    with _through("stdout", _Named):
+    with _written_by("stdout", _Named):
         yield
 
 
 @contextmanager
-def _through(name: str, kind: type[FileIO]) -> Iterator[None]:
-    """While the block runs, a standard stream writes through another kind of file.
+def _written_by(name: str, kind: type[FileIO]) -> Iterator[None]:
+    """While the block runs, bytes of the standard stream `name` are written by a file of a `kind`.
 
     A stream that somebody has put in its place is left alone.
     """

@@ -52,14 +52,16 @@ class Ranged:
     A class with a `__post_init__` of its own begins it with `super().__post_init__()`.
     """
 
-    called: ClassVar[str] = ""  # before a field's name in a message; "" for the name of the class
+    config_key: ClassVar[str] = (
+        ""  # where a config has the part, for messages; "" to name the class
+    )
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for the first number or choice that its annotation does not allow."""
         for name, allowed in _allowed(type(self)).items():  # type: ignore[arg-type]
             value = getattr(self, name)
             if not allowed.holds(value):
-                key = f"{self.called or type(self).__name__}.{name}"
+                key = f"{self.config_key or type(self).__name__}.{name}"
                 require(False, key, value, allowed.words(value))
 
 

@@ -12,21 +12,17 @@ nobody is drawn counts. The server is trusted; what it publishes are the models.
 
 With `min_members` B, a cluster of fewer than B participants is filled up by random ones of larger
 clusters, who train its model in this round: random rebalancing, as RR-Cluster (Yang, Hu, Kim, Li
-2025, arXiv:2508.06183) means it, whose Algorithm 1 and proof we have not seen. Then one client more
-or less also changes who is moved: at most one other client stays that was moved, or is moved in its
-place, and one more changes places with the new one, see `rebalanced`. So the sums differ by at most
-3 S, and epsilon is that of the noise z / 3.
+2025, arXiv:2508.06183) means it, whose Algorithm 1 and proof we have not seen. By `rebalanced` the
+sums then differ by at most 3 S, and epsilon is that of the noise z / 3.
 
 epsilon is by the privacy loss distribution of dp-accounting (the extra `privacy`), adjacent by one
 client more or less, of all rounds so far, each with its own q. With q = 1 in all of them it is
 exact without that package: with mu = sqrt(rounds) / z,
 delta = Phi(-epsilon / mu + mu / 2) - exp(epsilon) Phi(-epsilon / mu - mu / 2) (Balle, Wang 2018).
-
-A distribution is rounded to a grid, upwards. Its step is a 10,000th of an upper bound on epsilon,
-or up to half of that, and a power of 2: so the work does not grow with the rounds or as noise gets
-small, and epsilon never falls, since a coarser one of these grids gives no less. The bound is that
-of Renyi's divergences at whole orders (Mironov 2017), or of the same rounds with q = 1 where that
-is less. Where it is above 10,000, it is epsilon, and infinite above 5e13.
+A distribution is rounded upwards to a grid of a power of 2, a 10,000th to a 20,000th of an upper
+bound on epsilon, so that epsilon never falls as rounds go on. The bound is that of Renyi's
+divergences at whole orders (Mironov 2017), or of the same rounds with q = 1 where that is less.
+Where it is above 10,000, it is epsilon, and infinite above 5e13.
 
 epsilon takes the seed for secret: cohorts, noise and who is moved follow from it. It is of one
 seed; whoever publishes the models of n seeds releases the same data n times.
@@ -149,12 +145,11 @@ def rebalanced(label: Tensor, num_models: int, least: int, ids: Tensor, rnd: Rou
     the small clusters, the first cluster first; no cluster falls below `least`. Where the pool is
     too small, the last clusters stay small.
 
-    One participant j more, of cluster a: the same random sets do without it but for a few clients.
-    If a is small, one who filled it up stays at home. If a is not, the pool has one more of a. Who
-    is that one, and moved, has taken the place of another, who stays at home; is it not j, then j
-    has taken its place among those who stay. So the sums differ in D_j, in one client who leaves a,
-    one who leaves the filled cluster, and both where they come to: (2 S, 2 S, S) in three clusters
-    in the worst case, 3 S together.
+    One participant j more, of cluster a, changes the random sets in a few clients. If a is small,
+    one who filled it up stays at home. If not, the pool has one more of a: whoever is moved for it
+    takes another's place, and j may take its place among those who stay. The sums differ in D_j, in
+    one client who leaves a, and one who leaves the filled cluster: (2 S, 2 S, S) in three clusters
+    at worst, 3 S together.
 
     Args:
         label: [C] int64 in [0, K).

@@ -51,7 +51,6 @@ class CFLMGD(LossClusters):
         momentum_owner: `cluster` or `client`, which keeps [M, P].
         momentum_gradient: of gradient averaging, the `current` one, or the one `lagged` by a
             participation, which keeps another [M, P].
-        The others are those of `LossClusters`.
     """
 
     aggregation: Aggregation = "by_samples"

@@ -33,7 +33,6 @@ class IFCA(LossClusters):
     Attributes:
         aggregation: of models, `uniform` over a cluster's participants, weighted `by_samples`, or
             `first_client`, see `fedclust.algorithms.steps.average`.
-        The others are those of `LossClusters`.
     """
 
     aggregation: FlexAggregation = "by_samples"

@@ -30,7 +30,6 @@ class Agglomerative(CountOrAuto):
         num_clusters: k, or "auto"; without effect beside a threshold.
         threshold: no clusters at this distance or a larger one are merged, however many are left
             then; null merges until num_clusters are left.
-        The others are those of `CountOrAuto`.
     """
 
     num_clusters: Annotated[Count, OnlyWith("threshold", None)]

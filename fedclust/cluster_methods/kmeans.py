@@ -34,7 +34,6 @@ class KMeans(CountOrAuto):
     Attributes:
         starts: random starts.
         max_iter: at most so many iterations of one start.
-        The others are those of `CountOrAuto`.
     """
 
     starts: Starts = 10

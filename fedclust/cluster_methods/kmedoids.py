@@ -35,7 +35,6 @@ class KMedoids(CountOrAuto):
             it can merge true clusters.
         starts: of fasterpam: the greedy one (PAM's BUILD) and random ones.
         max_iter: at most so many passes of one start.
-        The others are those of `CountOrAuto`.
     """
 
     variant: Variant = "fasterpam"

@@ -42,7 +42,6 @@ class KMedoidsSklearnExtra(CountOrAuto):
         method: `alternate` or `pam`.
         start: initial medoids: `heuristic`, `k-medoids++`, `build` or `random`.
         max_iter: iterations at most.
-        The others are those of `CountOrAuto`.
     """
 
     method: Method = "alternate"

@@ -52,9 +52,7 @@ class Ranged:
     A class with a `__post_init__` of its own begins it with `super().__post_init__()`.
     """
 
-    config_key: ClassVar[str] = (
-        ""  # where a config has the part, for messages; "" to name the class
-    )
+    config_key: ClassVar[str] = ""  # before a field's name in a message; "" for the class
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for the first number or choice that its annotation does not allow."""

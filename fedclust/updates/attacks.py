@@ -100,7 +100,6 @@ class SignFlip(_Some):
 
     Attributes:
         scale: how much longer it is.
-        The others are those of every attack.
     """
 
     scale: Positive = 1.0
@@ -115,7 +114,6 @@ class Noise(_Some):
 
     Attributes:
         scale: its standard deviation, in root mean squares of the coordinates of honest updates.
-        The others are those of every attack.
     """
 
     scale: Positive = 3.0
@@ -135,7 +133,6 @@ class ALIE(_Some):
         z: null takes the largest that hides behind a majority, the normal quantile of (n - m - r) /
             (n - m) with r = floor(n / 2 + 1) - m, which is 0 in small clusters. Where the hostile
             are the majority (r <= 0) it has no bound, and 1.5 is taken.
-        The others are those of every attack.
     """
 
     z: Positive | None = _Z
@@ -160,7 +157,6 @@ class IPM(_Some):
 
     Attributes:
         epsilon: see there.
-        The others are those of every attack.
     """
 
     epsilon: Positive = 1.0
@@ -176,7 +172,6 @@ class MinMax(_Some):
 
     Attributes:
         direction: p: -s (`std`), -mu / |mu| (`unit`) or -sign(mu) (`sign`).
-        The others are those of every attack.
     """
 
     direction: Direction = "std"

@@ -90,7 +90,6 @@ class Adam(_Adaptive):
 
     Attributes:
         beta_2: part of the second moment that is kept.
-        The others are those of `Adagrad`.
     """
 
     beta_2: BelowOne = 0.99
@@ -106,7 +105,6 @@ class Yogi(_Adaptive):
 
     Attributes:
         beta_2: 1 minus the part of a square by which the second moment moves.
-        The others are those of `Adagrad`.
     """
 
     rate: Positive = 0.01

@@ -31,7 +31,6 @@ class FineTune(Wrapper):
     every evaluation: it makes up to M models there, and its steps are not counted as training.
 
     Attributes:
-        base: the method.
         solver: how a client adapts, but for the number of passes.
         epochs: passes over the client's data; 0 serves the models of `base` as they are.
     """

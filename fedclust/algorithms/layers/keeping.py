@@ -57,7 +57,6 @@ class _Keeping(Wrapper):
     """A method with what its solvers keep.
 
     Attributes:
-        base: the method.
         slots: numbers that are kept of every parameter, besides one.
         counts: whether the steps of a client are counted.
     """

@@ -30,9 +30,6 @@ class LastLocal(Wrapper):
     Training, clusters and all other metrics are those of `base`. Each round adds the metric
     `accuracy_last_local`: correct test examples of the round's participants / their number, each
     with the model it held before the round. Keeps M models.
-
-    Attributes:
-        base: the method.
     """
 
     @property

@@ -42,7 +42,6 @@ class Newcomers(Wrapper):
     own way.
 
     Attributes:
-        base: the method.
         descriptor: of the data, for `unlabelled`.
         assign: to the model that fits a client best, by the loss of its `labels`, or of a `few` of
             them; or to that of the clients whose inputs are like its own, `unlabelled`: of the

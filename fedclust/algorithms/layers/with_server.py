@@ -43,7 +43,6 @@ class WithServer(Wrapper):
     """A method whose means of models become steps of the server.
 
     Attributes:
-        base: the method.
         server: the step.
     """
 

@@ -117,12 +117,11 @@ class CFLGP(Method):
     def _partition(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Gradients of the cohort, and new clusters of all who have sent any."""
         cohort, k = rnd.cohort, self.num_clusters
-        at = asked_at(self.gradients, state.label[cohort], k)
+        at = self._asked_at(state.label[cohort])
         number = state.sent[cohort].double() + 1
         if self.accumulation == "released":
             number = torch.full_like(number, (rnd.t + 1) // (k * self.period) + 1)
-        size = self.solver.batch_size
-        profile = collected(state.profile, state.models, at, cohort, 1 / number, size, clients)
+        profile = self._collected(state, at, cohort, 1 / number, clients)
         sent = state.sent.index_add(0, cohort, torch.ones_like(cohort))
         state = replace(state, profile=profile, sent=sent)
         # whoever has all models need not be sent its own again
@@ -138,46 +137,34 @@ class CFLGP(Method):
         notes = {"num_clusters_found": int(labels.max()) + 1}
         return replace(state, label=label), replace(cost, notes=notes)
 
+    def _asked_at(self, label: Tensor) -> list[Tensor]:
+        """At which model [C] each client, of the cluster `label` [C], takes its gradient, for every
+        block of a profile; without a cluster, -1, its own model is the first.
+        """
+        if self.gradients == "own":
+            return [label.clamp(min=0)]
+        blocks = self.num_clusters if self.gradients == "all" else 1
+        return [torch.full_like(label, k) for k in range(blocks)]
 
-def asked_at(gradients: Gradients, label: Tensor, num_clusters: int) -> list[Tensor]:
-    """At which model [C] each client takes its gradient, for every block of a profile.
+    def _collected(
+        self, state: State, at: Sequence[Tensor], ids: Tensor, beta: Tensor, clients: Clients
+    ) -> Tensor:
+        """The profiles [M, B P] after new gradients: G_i <- (1 - beta_i) G_i + beta_i g_i.
 
-    Args:
-        gradients: at `all` models, at the `first`, or at each client's `own`.
-        label: [C] int64 cluster of every client; without one, -1, its own model is the first.
-        num_clusters: K.
-    """
-    if gradients == "own":
-        return [label.clamp(min=0)]
-    return [torch.full_like(label, k) for k in range(num_clusters if gradients == "all" else 1)]
-
-
-def collected(
-    profile: Tensor,
-    models: Tensor,
-    labels: Sequence[Tensor],
-    ids: Tensor,
-    beta: Tensor,
-    batch_size: int | None,
-    clients: Clients,
-) -> Tensor:
-    """The profiles after new gradients: G_i <- (1 - beta_i) G_i + beta_i g_i, [M, B P].
-
-    Args:
-        profile: [M, B P] before.
-        models: [K, P].
-        labels: of each of the B blocks, at which model [C] every client takes its gradient.
-        ids: [C] int64 the clients that send.
-        beta: [C] in (0, 1], weight of the new gradient.
-        batch_size: of the gradients; None for all examples.
-    """
-    after, size, weight = profile.clone(), models.shape[1], beta.to(profile.dtype).unsqueeze(1)
-    for block, label in enumerate(labels):
-        columns = slice(block * size, (block + 1) * size)
-        before = profile[ids, columns]
-        gradient = clients.grad(Gradient(models, label, ids, batch_size))
-        after[ids, columns] = before + weight * (gradient - before)
-    return after
+        Args:
+            state: before.
+            at: of each of the B blocks, at which model [C] every client takes its gradient.
+            ids: [C] int64 the clients that send.
+            beta: [C] in (0, 1], weight of the new gradient.
+        """
+        after, weight = state.profile.clone(), beta.to(state.profile.dtype).unsqueeze(1)
+        size, batch = state.models.shape[1], self.solver.batch_size
+        for block, label in enumerate(at):
+            columns = slice(block * size, (block + 1) * size)
+            before = state.profile[ids, columns]
+            gradient = clients.grad(Gradient(state.models, label, ids, batch))
+            after[ids, columns] = before + weight * (gradient - before)
+        return after
 
 
 def reduced(profile: Tensor, num_components: int) -> Tensor:

@@ -87,7 +87,8 @@ class CFLMGD(LossClusters):
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Initial models, by `start` and `restart_fraction`, at rest."""
         models, cost = self.initial_models(clients, rnd)
-        rest = momenta_at_rest(models, self.momentum_owner, rnd)
+        owners = len(models) if self.momentum_owner == "cluster" else rnd.fed.num_clients
+        rest = models.new_zeros(owners, models.shape[1])
         lagged = self.momentum_gradient == "lagged"
         gradient = models.new_zeros(rnd.fed.num_clients, models.shape[1]) if lagged else None
         return self.State(models=models, momentum=rest, gradient=gradient), cost
@@ -145,12 +146,6 @@ class CFLMGD(LossClusters):
         models = descend(state.models, total, label, rate, denominator, rnd)  # eq. (5)
         shared = shared_momenta(momentum, state.momentum, label, None, owner, k, None, rnd)
         return self.State(models=models, momentum=shared, gradient=kept)
-
-
-def momenta_at_rest(models: Tensor, owner: Owner, rnd: Round) -> Tensor:
-    """Zeros, [K, P] for the clusters with the models [K, P], or [M, P] for the clients."""
-    owners = len(models) if owner == "cluster" else rnd.fed.num_clients
-    return models.new_zeros(owners, models.shape[1])
 
 
 def shared_momenta(

@@ -165,9 +165,7 @@ class FlexCFL(Method):
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Migration, joining of new clients, then FedAvg in every group: Algorithm 2."""
         moving, reference = self.shift.followed(state.label, state.reference, rnd)
-        how = self.cold_start.solver, self.joining
-        groups = state.base, state.direction, state.label
-        known, joining = join(clients, *groups, moving, *how, rnd)
+        known, joining = self._join(state, moving, clients, rnd)
         label = known[rnd.cohort]
         models, local, cost = train_and_average(
             clients, state.models, label, rnd.cohort, self.solver, self.aggregation, rnd
@@ -182,48 +180,34 @@ class FlexCFL(Method):
         """The model of the client's group; nobody serves a client before it was first sampled."""
         return Served(models=state.models, label=arrived(state.label, rnd))
 
+    def _join(
+        self, state: State, moving: Tensor, clients: Clients, rnd: Round
+    ) -> tuple[Tensor, Cost]:
+        """The labels [M] once the cohort's new clients found a group, and clients whose data
+        shifted, `moving` [A] int64: they look for the direction in any case.
+        """
+        label, k = state.label, len(state.direction)
+        new = rnd.cohort[label[rnd.cohort] < 0]
+        after, looking = label, torch.cat([moving, new]).sort().values
+        if self.joining == "random":
+            at_random = rnd.stream("join").keys(new).remainder(k)
+            after, looking = after.index_copy(0, new, at_random), moving
+        solver = self.cold_start.solver
+        chosen, steps = nearest(clients, state.base, state.direction, looking, solver)
+        after = after.index_copy(0, looking, chosen)
+        # whoever keeps the directions since it joined looks for its group without another transfer
+        sent_to = len(new) if self.joining == "direction" else len(moving)
+        return after, Cost(
+            models_down=k * sent_to,
+            scalars_up=len(looking),  # who looks for a group alone says which it found
+            gradient_steps=steps,
+            notes={"joined": len(new), "migrated": int((after[moving] != label[moving]).sum())},
+        )
+
     def _exchanged(self, models: Tensor, layout: Layout) -> Tensor:
         """The models [K, P] after the exchange between groups, each with its own statistics."""
         moved = self.inter_group(layout.of_trained(models))
         return layout.joined(moved, models)
-
-
-def join(
-    clients: Clients,
-    base: Tensor,
-    direction: Tensor,
-    label: Tensor,
-    moving: Tensor,
-    solver: Solver,
-    joining: Joining,
-    rnd: Round,
-) -> tuple[Tensor, Cost]:
-    """The labels [M] once the cohort's new clients, and clients whose data shifted, found a group.
-
-    Args:
-        base: [1, P] the common model.
-        direction: [K, P] the groups' directions.
-        label: [M] int64 before the round, -1 without a group.
-        moving: [A] int64 clients whose data shifted; they look for the direction in any case.
-        solver: pre-training of a client.
-        joining: new clients look for the `direction`, or take a `random` group.
-    """
-    new = rnd.cohort[label[rnd.cohort] < 0]
-    after, looking = label, torch.cat([moving, new]).sort().values
-    if joining == "random":
-        at_random = rnd.stream("join").keys(new).remainder(len(direction))
-        after, looking = after.index_copy(0, new, at_random), moving
-    groups_found, steps = nearest(clients, base, direction, looking, solver)
-    after = after.index_copy(0, looking, groups_found)
-    # whoever keeps the directions since it joined looks for its group without another transfer
-    sent_to = len(new) if joining == "direction" else len(moving)
-    cost = Cost(
-        models_down=len(direction) * sent_to,
-        scalars_up=len(looking),  # who looks for a group alone says which it found
-        gradient_steps=steps,
-        notes={"joined": len(new), "migrated": int((after[moving] != label[moving]).sum())},
-    )
-    return after, cost
 
 
 def nearest(

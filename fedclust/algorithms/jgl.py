@@ -120,7 +120,7 @@ class JGL(Method):
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Assignment of the cohort by score, then one step of every cluster."""
         cohort = rnd.cohort
-        scores, loss = self.scores(state.models, state.previous, state.pace, clients, rnd)
+        scores, loss = self.scores(state, clients, rnd)
         chosen = scores.argmax(1)  # eq. (4)
         label = occupied(chosen, self.num_clusters, self.empty_cluster, rnd)
         if self.local == "solver":
@@ -153,38 +153,23 @@ class JGL(Method):
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         return serve_joined(state.models, state.label, clients, rnd)
 
-    def scores(
-        self,
-        models: Tensor,
-        previous: Tensor,
-        pace: Tensor,
-        clients: Clients,
-        rnd: Round,
-    ) -> tuple[Tensor, Tensor]:
-        """Scores and mean losses of the cohort on its mini-batches, [C, K] each.
-
-        Args:
-            models, previous: [K, P] now and a round ago.
-            pace: [K] learning rate times local steps of the last step.
-        """
+    def scores(self, state: State, clients: Clients, rnd: Round) -> tuple[Tensor, Tensor]:
+        """Scores and mean losses of the cohort on its mini-batches, [C, K] each."""
+        models = state.models
         if not self.gradient_weight:  # the gradients are several times the work of the losses
             loss = clients.loss(models, rnd.cohort, self.solver.batch_size)
             return -(loss * self._scale(rnd)), loss  # eq. (1)
-        steps, scale = models - previous, self._scale(rnd)  # eq. (2), and [C, 1]
+        steps, scale = models - state.previous, self._scale(rnd)  # eq. (2), and [C, 1]
         steps = clients.layout.joined(steps, torch.zeros_like(steps))
         # cosines differ by 2 at most, so losses further apart choose alone
         margin = 2 * self.gradient_weight / ((1 - self.gradient_weight) * scale.squeeze(1))
-        inner, square, loss = clients.align(
-            models,
-            steps,
-            rnd.cohort,
-            self.solver.batch_size,
-            margin if self.similarity == "cosine" else None,
-        )
+        decides = margin if self.similarity == "cosine" else None
+        batch_size = self.solver.batch_size
+        inner, square, loss = clients.align(models, steps, rnd.cohort, batch_size, decides)
         step = steps.double().square().sum(1)  # [K]
         inner, square = inner * scale, square * scale**2
         if self.sign == "consistent":  # the mean gradient of the cluster's participants
-            inner, step = inner / -pace, step / pace.double().square()
+            inner, step = inner / -state.pace, step / state.pace.double().square()
         likeness = self._likeness(inner, square, step).float().where(steps.any(1), 0.0)
         score = (self.gradient_weight - 1) * (loss * scale)
         return score.add_(self.gradient_weight * likeness), loss

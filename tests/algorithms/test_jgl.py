@@ -130,8 +130,9 @@ def test_losses_choose_alone_only_where_no_gradient_could_change_it(
             return clients.at(rnd).align(*others, None)
 
     pace = torch.full((GROUPS,), LR)
-    score, loss = algorithm.scores(models, previous, pace, clients.at(rnd), rnd)
-    full, _ = algorithm.scores(models, previous, pace, All(), rnd)
+    state = algorithm.State(models=models, previous=previous, pace=pace, label=group)
+    score, loss = algorithm.scores(state, clients.at(rnd), rnd)
+    full, _ = algorithm.scores(state, All(), rnd)
     assert torch.equal(score.argmax(1), full.argmax(1))
     (margin,) = asked
     if similarity == "euclidean":

@@ -56,7 +56,7 @@ BUDGET = {
     "datasets": 4115,
     "engines": 6269,
     "files": 205,
-    "helpers": 1345,
+    "helpers": 1330,
     "launch": 1950,
     "metrics": 880,
     "models": 1962,

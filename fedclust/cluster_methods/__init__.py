@@ -7,6 +7,7 @@ labels.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from fedclust.cluster_methods.choosing import Floats as Floats
 from fedclust.cluster_methods.choosing import Split as Split
-from fedclust.cluster_methods.choosing import Splitter, eigengap, gap, stability
+from fedclust.cluster_methods.choosing import eigengap, gap, stability
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DivergedError, require
 from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, Ranged, Silhouette
@@ -79,19 +80,23 @@ class CountOrAuto(Ranged):
     max_clusters: Annotated[AtLeastTwo, OnlyWith("num_clusters", "auto")] = 10
     min_silhouette: Annotated[Silhouette, OnlyWith("auto_by", "silhouette")] = 0.25
 
-    def labels(self, distance: Floats, splitter: Splitter, stream: Stream) -> NDArray[Any]:
-        """Labels [C]. Clients at distance 0 stay together: where fewer differ than clusters are
-        asked for, there are only so many clusters.
+    @abstractmethod
+    def split(self, distance: Floats, stream: Stream, /) -> Split:
+        """What gives labels [A] for a number of clusters from 2 to A - 1, from distances [A, A]."""
 
-        Args:
-            distance: [C, C].
-            splitter: of distances [A, A] what gives labels [A] for a number of clusters from 2 to
-                A - 1.
-            stream: of what a rule draws.
+    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
+        """Clients at distance 0 stay together: where fewer differ than clusters are asked for,
+        there are only so many clusters.
 
         Raises:
             ConfigError: if there are more clusters than clients.
         """
+        return as_labels(self._labels(as_matrix(distance), stream), distance)
+
+    def _labels(self, distance: Floats, stream: Stream) -> NDArray[Any]:
+        def splitter(distance: Floats) -> Split:
+            return self.split(distance, stream)
+
         size, k = len(distance), self.num_clusters
         most = min(self.max_clusters, size - 1)
         if k == "auto" and self.auto_by != "silhouette":

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import numpy as np
+import torch
 from sklearn.cluster import AgglomerativeClustering
 from torch import Tensor
 
-from fedclust.cluster_methods import Count, CountOrAuto, Floats, Labels, as_labels, as_matrix
+from fedclust.cluster_methods import Count, CountOrAuto, Floats, Labels, Split, as_labels, as_matrix
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ranges import Positive
 from fedclust.helpers.rng import Stream
@@ -36,19 +36,21 @@ class Agglomerative(CountOrAuto):
     linkage: Linkage = "average"
     threshold: Positive | None = None
 
+    def split(self, distance: Floats, stream: Stream) -> Split:
+        return partial(self._merged, distance)
+
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        matrix = as_matrix(distance)
-
-        def labels(matrix: Floats, k: int | None, most: float | None = None) -> Labels:
-            how: dict[str, Any] = {"metric": "precomputed", "linkage": self.linkage}
-            model = AgglomerativeClustering(k, distance_threshold=most, **how)
-            found: Labels = model.fit_predict(matrix)
-            return found
-
         if self.threshold is None:
-            found = self.labels(matrix, lambda some: partial(labels, some), stream)
-        elif len(matrix) < 2:
-            found = np.zeros(len(matrix), np.int64)
-        else:
-            found = labels(matrix, None, self.threshold)
-        return as_labels(found, distance)
+            return super().__call__(distance, stream)
+        if len(distance) < 2:
+            return torch.zeros(len(distance), dtype=torch.int64, device=distance.device)
+        return as_labels(self._merged(as_matrix(distance), None), distance)
+
+    def _merged(self, distance: Floats, k: int | None) -> Labels:
+        """Labels of k clusters; None for as many as are `threshold` apart."""
+        most = self.threshold if k is None else None
+        model = AgglomerativeClustering(
+            k, metric="precomputed", linkage=self.linkage, distance_threshold=most
+        )
+        labels: Labels = model.fit_predict(distance)
+        return labels

@@ -8,16 +8,8 @@ from typing import Any
 
 from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.exceptions import ConvergenceWarning
-from torch import Tensor
 
-from fedclust.cluster_methods import (
-    CountOrAuto,
-    Floats,
-    Split,
-    as_labels,
-    as_matrix,
-    random_state,
-)
+from fedclust.cluster_methods import CountOrAuto, Floats, Split, random_state
 from fedclust.cluster_methods.choosing import coordinates
 from fedclust.helpers.ranges import AtLeastOne, Starts
 from fedclust.helpers.rng import Stream
@@ -39,21 +31,16 @@ class KMeans(CountOrAuto):
     starts: Starts = 10
     max_iter: AtLeastOne = 300
 
-    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        matrix = as_matrix(distance)
+    def split(self, distance: Floats, stream: Stream) -> Split:
+        points = coordinates(distance)
 
-        def splitter(matrix: Floats) -> Split:
-            points = coordinates(matrix)
+        def labels(k: int) -> Any:
+            model = SklearnKMeans(
+                k, n_init=self.starts, max_iter=self.max_iter, random_state=random_state(stream)
+            )
+            with warnings.catch_warnings():
+                # fewer different points than clusters; the labels in use are renumbered anyway
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                return model.fit_predict(points)
 
-            def split(k: int) -> Any:
-                model = SklearnKMeans(
-                    k, n_init=self.starts, max_iter=self.max_iter, random_state=random_state(stream)
-                )
-                with warnings.catch_warnings():
-                    # fewer different points than clusters; the labels in use are renumbered anyway
-                    warnings.simplefilter("ignore", ConvergenceWarning)
-                    return model.fit_predict(points)
-
-            return split
-
-        return as_labels(self.labels(matrix, splitter, stream), distance)
+        return labels

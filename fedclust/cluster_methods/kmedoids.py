@@ -6,17 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from torch import Tensor
 
-from fedclust.cluster_methods import (
-    CountOrAuto,
-    Floats,
-    Labels,
-    Split,
-    as_labels,
-    as_matrix,
-    random_state,
-)
+from fedclust.cluster_methods import CountOrAuto, Floats, Labels, Split, random_state
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ranges import AtLeastOne, Starts
 from fedclust.helpers.rng import Stream
@@ -41,15 +32,10 @@ class KMedoids(CountOrAuto):
     starts: Annotated[Starts, OnlyWith("variant", "fasterpam")] = 10
     max_iter: AtLeastOne = 300
 
-    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        matrix = as_matrix(distance)
-
-        def splitter(matrix: Floats) -> Split:
-            if self.variant == "alternate":
-                return lambda k: alternate(matrix, k, self.max_iter)
-            return lambda k: self._fasterpam(matrix, k, stream)
-
-        return as_labels(self.labels(matrix, splitter, stream), distance)
+    def split(self, distance: Floats, stream: Stream) -> Split:
+        if self.variant == "alternate":
+            return lambda k: alternate(distance, k, self.max_iter)
+        return lambda k: self._fasterpam(distance, k, stream)
 
     def _fasterpam(self, distance: Floats, k: int, stream: Stream) -> Labels:
         """Labels of the start with the least sum of distances, the first of equals."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch import Tensor
-
-from fedclust.cluster_methods import CountOrAuto, Floats, Split, as_labels, as_matrix, random_state
+from fedclust.cluster_methods import CountOrAuto, Floats, Split, random_state
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.extras import install
 from fedclust.helpers.ranges import AtLeastOne
@@ -52,17 +50,13 @@ class KMedoidsSklearnExtra(CountOrAuto):
         super().__post_init__()
         _estimator()
 
-    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        matrix, estimator = as_matrix(distance), _estimator()
-
-        def splitter(matrix: Floats) -> Split:
-            return lambda k: estimator(
-                n_clusters=k,
-                metric="precomputed",
-                method=self.method,
-                init=self.start,
-                max_iter=self.max_iter,
-                random_state=random_state(stream),
-            ).fit_predict(matrix)
-
-        return as_labels(self.labels(matrix, splitter, stream), distance)
+    def split(self, distance: Floats, stream: Stream) -> Split:
+        estimator = _estimator()
+        return lambda k: estimator(
+            n_clusters=k,
+            metric="precomputed",
+            method=self.method,
+            init=self.start,
+            max_iter=self.max_iter,
+            random_state=random_state(stream),
+        ).fit_predict(distance)

@@ -6,16 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from sklearn.cluster import SpectralClustering
-from torch import Tensor
 
-from fedclust.cluster_methods import (
-    CountOrAuto,
-    Floats,
-    Split,
-    as_labels,
-    as_matrix,
-    random_state,
-)
+from fedclust.cluster_methods import CountOrAuto, Floats, Split, random_state
 from fedclust.helpers.rng import Stream
 
 
@@ -28,16 +20,11 @@ class Spectral(CountOrAuto):
     Its attributes are those of `CountOrAuto`.
     """
 
-    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        matrix = as_matrix(distance)
-
-        def splitter(matrix: Floats) -> Split:
-            affinity, seed = _affinity(matrix), random_state(stream)
-            return lambda k: SpectralClustering(
-                k, affinity="precomputed", random_state=seed
-            ).fit_predict(affinity)
-
-        return as_labels(self.labels(matrix, splitter, stream), distance)
+    def split(self, distance: Floats, stream: Stream) -> Split:
+        affinity, seed = _affinity(distance), random_state(stream)
+        return lambda k: SpectralClustering(
+            k, affinity="precomputed", random_state=seed
+        ).fit_predict(affinity)
 
 
 def _affinity(distance: Floats) -> Floats:

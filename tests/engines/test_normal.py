@@ -12,7 +12,10 @@ from torch import nn
 
 from fedclust.core.calls import AlignCall, SumCall
 from fedclust.engines.fused import FusedEngine, layers
+from fedclust.engines.fused.dense import Clock
 from fedclust.engines.fused.native import norming
+from fedclust.engines.fused.normal import STATISTICS
+from fedclust.engines.fused.weights import Weight
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 
@@ -134,22 +137,22 @@ def test_variances_of_large_means_are_exact() -> None:
     x = torch.randn(1, 7, 3, 5, 4, generator=torch.Generator().manual_seed(1)) + 1000
     x[:, 1:] += 3
     last = x.movedim(2, -1).contiguous().movedim(-1, 2)
-    out, kept, mean = torch.empty_like(last), torch.empty(2, 1, 3), torch.zeros(1, 1, 3)
-    parameters = {"running_mean": mean, "running_var": torch.ones(1, 1, 3)}
-    job = norming.Norming(
-        out, torch.empty_like(last), parameters, (True, True), kept, kept, eps=0.0, relu=False
-    )
-    job.forward(x, [6], [0.25])
+    out, back = torch.empty_like(last), torch.empty_like(last)
+    mean, variance, batches = torch.zeros(1, 1, 3), torch.ones(1, 1, 3), torch.zeros(1)
+    layer = nn.BatchNorm2d(3, eps=0.0, momentum=0.25, affine=False)
+    values = zip(STATISTICS, (mean, variance, batches), strict=True)
+    weights, clock = {name: Weight(value=value) for name, value in values}, Clock(sizes=[6])
+    nothing = frozenset[str]()
+    step = norming.CompiledNormStep(layer, weights, nothing, None, clock, 0, out, back, relu=False)
+    step.forward(x)
     real = x[0, :6].double().movedim(1, -1).flatten(0, 2)
     want = (real - real.mean(0)) / real.std(0, correction=0)
     got = out[0, :6].double().movedim(1, -1).flatten(0, 2)
     assert (got - want).abs().max() < 5e-4  # of float32 numbers near 1000
     assert not out[0, 6].any()
     torch.testing.assert_close(mean[0, 0].double(), 0.25 * real.mean(0), rtol=1e-6, atol=0)
-    variance = 0.75 + 0.25 * real.var(0)
-    torch.testing.assert_close(
-        parameters["running_var"][0, 0].double(), variance, rtol=1e-5, atol=0
-    )
+    renewed = 0.75 + 0.25 * real.var(0)
+    torch.testing.assert_close(variance[0, 0].double(), renewed, rtol=1e-5, atol=0)
 
 
 def test_a_row_that_diverges_is_alone() -> None:

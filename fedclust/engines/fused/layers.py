@@ -34,6 +34,7 @@ from fedclust.engines.fused.lookups import EmbeddingStep, InputStep, ShapedStep,
 from fedclust.engines.fused.native import convolution, norming
 from fedclust.engines.fused.native.convolution import BlockStep
 from fedclust.engines.fused.native.geometry import Block
+from fedclust.engines.fused.native.norming import CompiledNormStep
 from fedclust.engines.fused.network import WEIGHTED, Network
 from fedclust.engines.fused.normal import NORMS, STATISTICS, GroupStep, LayerStep, NormStep
 from fedclust.engines.fused.pointwise import ActivationStep
@@ -277,8 +278,9 @@ class Layers:
         )
 
     def _norm_step(self, at: int, layer: nn.BatchNorm1d | nn.BatchNorm2d, some: _Some) -> DenseStep:
-        weights = self._weights(at, some)
-        return NormStep(
+        weights, native = self._weights(at, some), self.key.is_cpu and norming.compiled()
+        step = partial(CompiledNormStep, relu=self._takes_relu(at)) if native else NormStep
+        return step(
             layer,
             weights,
             frozenset(name for name in weights if f"{at}.{name}" in self.parameters.still),
@@ -287,7 +289,6 @@ class Layers:
             some.low,
             self._room(f"{at}.out", at, some),
             self._room(f"{at}.back", at, some),
-            relu=self._takes_relu(at),
         )
 
     def _takes_relu(self, at: int) -> bool:

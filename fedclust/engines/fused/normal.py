@@ -12,21 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from fedclust.engines.fused.dense import Clock
-from fedclust.engines.fused.native import norming
 from fedclust.engines.fused.rules import Rule
 from fedclust.engines.fused.weights import Weight
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-_COMPILED = ("weight", "bias", *STATISTICS[:2])
 _NATIVE = torch.ops.aten.native_batch_norm.out
 _GROUPS = torch.ops.aten.native_group_norm.default
 _BACK = torch.ops.aten.native_batch_norm_backward.default
 
 
 class NormStep:
-    """By the statistics of a batch in training, by the running ones elsewhere; in compiled code, or
-    row by row by PyTorch's own kernels.
+    """Batch normalisation, by the statistics of a batch in training, by the running ones elsewhere:
+    row by row, by PyTorch's own kernels.
 
     Args:
         weights: of every row by name, scale and shift [R, 1, C] where there are any, and
@@ -36,7 +34,6 @@ class NormStep:
         low: number of the first row among all of the chunk.
         out: room for the output, as the input lies.
         back: room for the gradient of the input, likewise.
-        relu: whether a ReLU behind it is computed as well, which compiled code does.
     """
 
     def __init__(
@@ -49,8 +46,6 @@ class NormStep:
         low: int,
         out: Tensor,
         back: Tensor,
-        *,
-        relu: bool,
     ) -> None:
         self.eps, self.momentum = layer.eps, layer.momentum
         self.weights, self.held, self.rule = weights, held, rule
@@ -60,15 +55,6 @@ class NormStep:
         self.mean, self.scale = self.statistics  # of the batches
         self.change = out.new_empty(2, rows, 1, channels)  # gradients of scale and shift
         self.sizes: list[int] = []
-        self.native = None
-        if out.is_cpu and norming.compiled() is not None:
-            parameters = {name: weights[name].value for name in _COMPILED if name in weights}
-            moves = STATISTICS[0] not in held, STATISTICS[1] not in held
-            kept, change = self.statistics, self.change
-            self.native = norming.Norming(
-                out, back, parameters, moves, kept, change, eps=self.eps, relu=relu
-            )
-        assert self.native is not None or not relu
 
     def _of(self, name: str, row: int) -> Tensor | None:
         """A parameter of a row or its statistics, [C]."""
@@ -85,9 +71,11 @@ class NormStep:
         self.x, self.training = x, self.clock.sizes is not None
         sizes = self.clock.sizes
         self.sizes = [batch] * rows if sizes is None else sizes[self.low : self.low + rows]
-        if self.native is not None:
-            factors = [self._factor(row) for row in range(rows)] if self.training else None
-            return self.native.forward(x, self.sizes, factors)
+        self.normalise(x)
+        return self.out
+
+    def normalise(self, x: Tensor) -> None:
+        """Write the output, and renew the statistics in training."""
         for row, size in enumerate(self.sizes):
             where = slice(0, size)
             kept = [x[row] if self.training else x.new_empty(0) for x in self.statistics]
@@ -97,16 +85,15 @@ class NormStep:
                 self._of("bias", row),
                 *self._running(row),
                 self.training,
-                self._factor(row),
+                self.factor(row),
                 self.eps,
                 out=self.out[row, where],
                 save_mean=kept[0],
                 save_invstd=kept[1],
             )
             self.out[row, size:] = 0
-        return self.out
 
-    def _factor(self, row: int) -> float:
+    def factor(self, row: int) -> float:
         """What the statistics of a batch weigh in the running ones, and that there was a batch."""
         count = self.weights["num_batches_tracked"].value
         if not self.training:
@@ -117,10 +104,16 @@ class NormStep:
 
     def backward(self, delta: Tensor) -> Tensor:
         assert self.rule is not None
+        self.carry(delta)
+        for name, change in zip(("weight", "bias"), self.change, strict=True):
+            if name in self.weights and not self.weights[name].frozen:
+                self.rule.whole(self.weights[name], change)
+        return self.back
+
+    def carry(self, delta: Tensor) -> None:
+        """Write the gradient of the input, and those of scale and shift."""
         affine = "weight" in self.weights
-        if self.native is not None:
-            self.native.backward(delta)
-        for row, size in enumerate(self.sizes if self.native is None else ()):
+        for row, size in enumerate(self.sizes):
             where = slice(0, size)
             back, *change = _BACK(
                 _last(delta[row, where]),
@@ -136,10 +129,6 @@ class NormStep:
             self.back[row, where], self.back[row, size:] = back, 0
             if affine:
                 self.change[0, row, 0], self.change[1, row, 0] = change
-        for name, change in zip(("weight", "bias"), self.change, strict=True):
-            if affine and not self.weights[name].frozen:
-                self.rule.whole(self.weights[name], change)
-        return self.back
 
 
 class _ExampleStep:

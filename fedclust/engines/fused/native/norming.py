@@ -3,91 +3,63 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedclust.engines.fused.native.compiled import library, structure
+from fedclust.engines.fused.normal import NormStep
 
 compiled = partial(library, "norming")
 _Norm, _Examples = (structure("norming.c", name) for name in ("Norm", "Examples"))
 
 
-class Norming:
-    """Batch normalisation of R rows; tensors are [R, B, C, ...], and parameters [R, 1, C].
+class CompiledNormStep(NormStep):
+    """All rows in one call; `relu` says whether a ReLU behind it is computed as well."""
 
-    Args:
-        out: room for the output, channels last.
-        back: room for the gradient of the input, likewise.
-        parameters: scale, shift, running mean and running variance by the names of the C structure,
-            of those that there are.
-        moves: of the last two, whether training changes them.
-        kept: [2, R, C] room for the statistics of batches.
-        change: [2, R, 1, C] room for the gradients of scale and shift.
-        eps: beside a variance.
-    """
-
-    def __init__(
-        self,
-        out: Tensor,
-        back: Tensor,
-        parameters: dict[str, Tensor],
-        moves: tuple[bool, bool],
-        kept: Tensor,
-        change: Tensor,
-        *,
-        eps: float,
-        relu: bool,
-    ) -> None:
+    def __init__(self, *options: Any, relu: bool) -> None:
+        super().__init__(*options)
         code = compiled()
         assert code is not None
-        self.code, self.out, self.back = code, out, back
-        channels = out.shape[2]
-        affine = ("weight_gradient", "bias_gradient") if "weight" in parameters else ()
-        tensors = {
+        self.code, (rows, batch, channels) = code, self.out.shape[:3]
+        known = ("weight", "bias", "running_mean", "running_var")
+        parameters = {name: self.weights[name].value for name in known if name in self.weights}
+        gradients = ("weight_gradient", "bias_gradient") if "weight" in parameters else ()
+        self.tensors = {  # whose addresses the structure holds
             **parameters,
-            **dict(zip(("mean", "scale"), kept, strict=True)),
-            **dict(zip(affine, change, strict=False)),
+            **dict(zip(("mean", "scale"), self.statistics, strict=True)),
+            **dict(zip(gradients, self.change, strict=False)),
         }
-        assert all(x.is_contiguous() and x.dtype == torch.float32 for x in tensors.values())
-        self.tensors = tensors  # whose addresses the structure holds
+        assert all(x.is_contiguous() and x.dtype == torch.float32 for x in self.tensors.values())
         self.job = _Norm(
-            rows=out.shape[0],
-            batch=out.shape[1],
-            pixels=out[0, 0].numel() // channels,
+            rows=rows,
+            batch=batch,
+            pixels=self.out[0, 0].numel() // channels,
             channels=channels,
             relu=relu,
-            y=_examples(out),
-            back=_examples(back),
-            moves_mean=moves[0],
-            moves_var=moves[1],
-            eps=eps,
-            **{name: x.data_ptr() for name, x in tensors.items()},
+            y=_examples(self.out),
+            back=_examples(self.back),
+            moves_mean="running_mean" not in self.held,
+            moves_var="running_var" not in self.held,
+            eps=self.eps,
+            **{name: x.data_ptr() for name, x in self.tensors.items()},
         )
 
-    def forward(self, x: Tensor, sizes: Sequence[int], factors: Sequence[float] | None) -> Tensor:
-        """The output.
-
-        Args:
-            sizes: real examples of every row.
-            factors: what their statistics weigh in the running ones; None outside training.
-        """
+    def normalise(self, x: Tensor) -> None:
         self.x = _last(x)
-        self.sizes = torch.tensor(sizes, dtype=torch.int64)
-        self.factors = torch.tensor(factors or [0.0], dtype=torch.float64)
-        self.job.x, self.job.training = _examples(self.x), factors is not None
-        self.job.sizes, self.job.factor = self.sizes.data_ptr(), self.factors.data_ptr()
+        factors = [self.factor(row) for row in range(len(x))] if self.training else [0.0]
+        kept = torch.tensor(self.sizes), torch.tensor(factors, dtype=torch.float64)
+        self.kept = kept  # until the way back
+        self.job.x, self.job.training = _examples(self.x), self.training
+        self.job.sizes, self.job.factor = (tensor.data_ptr() for tensor in kept)
         self.code.forward(ctypes.byref(self.job), torch.get_num_threads())
-        return self.out
 
-    def backward(self, delta: Tensor) -> Tensor:
-        """The gradient of the input; those of scale and shift are where there is room for them."""
+    def carry(self, delta: Tensor) -> None:
         delta = _last(delta)
         self.job.delta = _examples(delta)
         self.code.backward(ctypes.byref(self.job), torch.get_num_threads())
-        return self.back
 
 
 def _last(x: Tensor) -> Tensor:

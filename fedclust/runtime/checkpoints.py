@@ -161,12 +161,12 @@ class Checkpoints:
         tried: set[int] = set()
         for record in self._records():
             checkpoint = self._opened(record)
-            if checkpoint is not None and checkpoint.round in tried:
-                continue
-            tried |= set() if checkpoint is None else {checkpoint.round}
-            bad = (
-                _Damage(f"{record} is damaged") if checkpoint is None else self._damage(checkpoint)
-            )
+            bad: _Damage | None = _Damage(f"{record} is damaged")
+            if checkpoint is not None:
+                if checkpoint.round in tried:
+                    continue
+                tried.add(checkpoint.round)
+                bad = self._damage(checkpoint)
             if checkpoint is not None and bad is None:
                 if damage:
                     older = f"the older checkpoint of round {checkpoint.round}"

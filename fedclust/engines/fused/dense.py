@@ -188,14 +188,3 @@ class DropoutStep:
 
     def backward(self, delta: Tensor) -> Tensor:
         return delta if self.mask is None else delta.mul_(self.mask)
-
-
-class FlattenStep:
-    """[R, B, *features] as [R, B, f]."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.shape = x.shape
-        return x.reshape(x.shape[0], x.shape[1], -1)
-
-    def backward(self, delta: Tensor) -> Tensor:
-        return delta.view(self.shape)

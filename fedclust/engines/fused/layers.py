@@ -26,7 +26,6 @@ from fedclust.engines.fused.dense import (
     Clock,
     DenseStep,
     DropoutStep,
-    FlattenStep,
     LinearStep,
     ReluStep,
 )
@@ -58,6 +57,8 @@ _SIMPLE: dict[type[nn.Module], Callable[[Any], DenseStep]] = {
     nn.AvgPool2d: AverageStep,
     nn.ZeroPad2d: PadStep,
     Shaped: ShapedStep,
+    nn.Flatten: ShapedStep,
+    nn.ReLU: lambda _: ReluStep(),
     Turn: TurnStep,
 }
 Convolving = Literal["compiled", "row by row", "stacked"]
@@ -213,10 +214,9 @@ class Layers:
             return self._norm_step(at, layer, some)
         if isinstance(layer, nn.LocalResponseNorm):
             return ResponseNormStep(layer, self.network.shapes[at][0], self.key.device)
-        if isinstance(layer, nn.Dropout):
-            key = self.key[some.low : some.high]
-            return DropoutStep(key, self.clock, self.network.places[at], layer.p)
-        return ReluStep() if isinstance(layer, nn.ReLU) else FlattenStep()
+        assert isinstance(layer, nn.Dropout)
+        key = self.key[some.low : some.high]
+        return DropoutStep(key, self.clock, self.network.places[at], layer.p)
 
     def _weights(self, at: int, some: _Some) -> dict[str, Weight]:
         """The parameters and statistics of a layer by name, of those that there are."""

@@ -35,8 +35,8 @@ class InputStep:
 class ShapedStep:
     """[R, B, *features] in the shape of a layer, without a copy where there is a view."""
 
-    def __init__(self, layer: Shaped) -> None:
-        self.shape: Shape = layer.shape
+    def __init__(self, layer: Shaped | nn.Flatten) -> None:
+        self.shape: Shape = layer.shape if isinstance(layer, Shaped) else (-1,)
 
     def forward(self, x: Tensor) -> Tensor:
         self.before = x.shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from engine_toys import SOLVERS, labels, made, ragged_shards, reading, starts, training
 from torch import Tensor
 
-from fedclust.core.calls import LossCall
+from fedclust.core.calls import LossCall, Shards
 from fedclust.engines import vmap
 from fedclust.engines.vmap import VmapEngine
 
@@ -56,6 +57,21 @@ def test_out_of_memory_gives_the_same_result(
         torch.testing.assert_close(
             getattr(got, name), getattr(expected, name), rtol=1e-6, atol=1e-6
         )
+
+
+def test_what_was_read_before_memory_ran_out_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = made("vmap", "mlp128")
+    calls = reading(starts(engine), labels(len(ragged_shards())), ragged_shards())
+    expected, blocks = [engine.answer(call) for call in calls], VmapEngine._blocks
+
+    def crowded(self: VmapEngine, shards: Shards, rows: Tensor, width: int) -> Iterator[object]:
+        yield from blocks(self, shards, rows, width)
+        if len(rows) > 2:
+            raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(VmapEngine, "_blocks", crowded)
+    read = [made("vmap", "mlp128").answer(call) for call in calls]
+    torch.testing.assert_close(read, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_the_loss_table_makes_one_pass_for_many_models(monkeypatch: pytest.MonkeyPatch) -> None:

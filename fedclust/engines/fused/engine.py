@@ -429,7 +429,7 @@ class FusedEngine(Computing[Runnable]):
 
         def look(which: Tensor, _: list[int], stacked: StackedModels) -> None:
             own, block = weight[:, which], self._rows.block(len(which))
-            for some, _, given in examples.blocks(stacked, len(which), block):
+            for some, _label, given in examples.blocks(stacked, len(which), block):
                 head.mix(given, own[examples.owner[some]], mixed, some)
 
         self._each_model(models, look)

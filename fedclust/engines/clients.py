@@ -137,16 +137,13 @@ class SeedClients:
 
     @property
     def exact(self) -> bool:
-        """Whether a row has the same bits in any company."""
         return self.engine.exact
 
     @property
     def layout(self) -> Layout:
-        """Where each parameter lies in a model's row [P]."""
         return self.engine.layout
 
     def at(self, rnd: Round) -> SeedClients:
-        """The same clients as they are in `rnd`."""
         return replace(self, rnd=rnd, _batch=LastBatch())
 
     def aside(self) -> SeedClients:
@@ -154,7 +151,6 @@ class SeedClients:
         return self
 
     def init(self, stream: Stream, k: int) -> Tensor:
-        """k independent initial models, [k, P]."""
         return torch.stack([self.engine.init(stream.fold(j)) for j in range(k)])
 
     def train(self, asked: Train) -> LocalResult:
@@ -205,16 +201,12 @@ class SeedClients:
         return asked.work.on(models, label, shards, asked.solver, asked.solver.rate(self.rnd.t))
 
     def recalibrated(self, models: Tensor, label: Tensor, ids: Tensor) -> Tensor:
-        """models[label[i]] with the statistics of the training examples of client i, of which it
-        has two at least, [C, P].
-        """
         self.passes.forward += len(ids)
         shards = shards_of(self.rnd.fed.train, ids, self.rnd, "recalibrate")
         with named("statistics", ids, self.rnd):
             return recalibrated(self.engine, models, label, shards)
 
     def loss(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
-        """Mean training loss of every model for every client, [C, K] nats per example."""
         self.passes.forward += len(models) * len(ids)
         data = self.rnd.fed.train
         kept = None if batch_size is not None else self.losses.of(models, data, ids)
@@ -226,7 +218,6 @@ class SeedClients:
         return table
 
     def loss_of_each(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
-        """Mean training loss of models[i] for client i, [C] nats per example."""
         self.passes.forward += len(ids)
         shards = self._read(ids, "loss", batch_size)
         own = torch.arange(len(ids), device=ids.device)
@@ -234,17 +225,14 @@ class SeedClients:
         return (total / shards.count.clamp(min=1)).to(models.dtype)
 
     def example_losses(self, models: Tensor, ids: Tensor, passes: int | None = None) -> Tensor:
-        """Loss of every model on every training example, [C, n, K] nats, 0 past the count."""
         self.passes.forward += (len(models) if passes is None else passes) * len(ids)
         shards = self._read(ids, "loss", None)
         return self._answered(LossCall(models, shards, per_example=True), ids)
 
     def grad(self, asked: Gradient) -> Tensor:
-        """Gradient of the mean training loss of the model of each client, [C, P]."""
         return self._answered(self._grad_call(asked), asked.ids)
 
     def grad_sum(self, asked: Gradient) -> Tensor:
-        """Sum of the gradients of every model's clients, [K, P]."""
         call = GradSumCall(self._grad_call(asked), asked.weight)
         return self._answered(call, asked.ids).total.to(asked.models.dtype)
 
@@ -262,7 +250,6 @@ class SeedClients:
         batch_size: int | None = None,
         margin: Tensor | None = None,
     ) -> Alignment:
-        """How the gradients of every model for every client lie to the model's direction."""
         self.passes.forward += len(models) * len(ids)
         # of all clients, as the methods say: that a `margin` leaves some out is our own saving
         self.passes.backward += int(directions.any(1).sum()) * len(ids)
@@ -292,7 +279,6 @@ class SeedClients:
         return self._batch.of(ids, self.rnd, batch_size)
 
     def trial(self, served: Served) -> TestResult:
-        """What a test of what is served adds up, of every client."""
         tested = self.evaluate(served)
         return TestResult(loss_sum=tested.loss_sum, sums=tested.sums)
 

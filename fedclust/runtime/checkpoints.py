@@ -80,14 +80,12 @@ class Checkpoints:
         data: Mapping[str, str],
         files: Mapping[str, Sealed],
     ) -> None:
-        """Make round t the newest checkpoint and keep the one before.
+        """Make round t the newest checkpoint and keep the one before; see `Checkpoint`.
 
         Args:
             seeds: per seed a mapping of tensors, models of clients, numbers, strings and None.
-            position: where the recorder's files end at this round, JSON-able, with their seals
-                under `files`.
-            data: digests of the examples and of who owns what, by name.
-            files: seals of all other files, by path in the job's folder.
+            position: JSON-able, with seals of the recorder's files under `files`.
+            data, files: of the job and of all other files.
         """
         root = self._root
         new = root / f"round={t}"

@@ -184,7 +184,7 @@ class FusedEngine(Computing[Runnable]):
         solver, device, count = call.solver, call.models.device, known.count
         chunks = self._kept.get(path) or self._chunks()
 
-        def work(some: Tensor) -> None:
+        def train_chunk(some: Tensor) -> None:
             rows = some.to(device, non_blocking=True)
             own = pulled(call.take(rows, int(count[some].max())))
             part = known.work if known.work is None else known.work[some]
@@ -224,7 +224,7 @@ class FusedEngine(Computing[Runnable]):
             width, floats = count, self._rows.span_floats
         # by steps first, so that the rows still running are always the first ones of a chunk
         size = steps * (known.index.shape[1] + 1) + count
-        self._rows.each(size, width, partial(floats, copies), work, plan.rows, waste=waste)
+        self._rows.each(size, width, partial(floats, copies), train_chunk, plan.rows, waste=waste)
 
     @torch.no_grad()
     def loss(self, call: LossCall) -> Tensor:

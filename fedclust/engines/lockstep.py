@@ -30,11 +30,19 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass
 class _SeedCall:
-    """A call of one seed and what came of it; `seconds` is its share of the time."""
+    """A call of one seed and what came of it.
+
+    Attributes:
+        seconds: its share of the time.
+        failed: whether an error of the engine was in it.
+        place: of that error, with rows of its own; None where nobody knows.
+    """
 
     call: Call[Any]
     result: Any = None
     seconds: float = 0.0
+    failed: bool = False
+    place: ErrorPlace | None = None
 
 
 @dataclass
@@ -111,7 +119,7 @@ class Lockstep(InFront):
             try:
                 whole = self._engine.answer(calls[0].merge(calls))
             except Exception as error:
-                error.__dict__["failed"] = _Failed.of(error, alike)
+                _blame(alike, place_of(error))
                 raise
             meter.end()
             for one, result in zip(alike, split(whole, calls), strict=True):
@@ -121,42 +129,27 @@ class Lockstep(InFront):
                 one.seconds = share * count
 
 
-@dataclass
-class _Failed:
-    """Whose calls an error of the engine was in.
-
-    Attributes:
-        places: of every such call where it was, with rows of its own; None where nobody knows.
-    """
-
-    places: list[tuple[_SeedCall, ErrorPlace | None]]
-
-    @classmethod
-    def of(cls, error: Exception, alike: list[_SeedCall]) -> _Failed:
-        """By the rows of the call that those of `alike` were merged into."""
-        whole, first, places = place_of(error), 0, list[tuple[_SeedCall, ErrorPlace | None]]()
-        for one in alike:
-            count = len(one.call.shards)
-            if whole is None:
-                places.append((one, None))
-            elif mine := [row - first for row in whole.rows if 0 <= row - first < count]:
-                places.append((one, replace(whole, rows=tuple(mine))))
-            first += count
-        return cls(places)
+def _blame(alike: list[_SeedCall], place: ErrorPlace | None) -> None:
+    """Note in which calls an error was, by its place in the call that they were merged into."""
+    first = 0
+    for one in alike:
+        count = len(one.call.shards)
+        rows = place.rows if place else ()
+        own = tuple(row - first for row in rows if 0 <= row - first < count)
+        one.failed = place is None or bool(own)
+        one.place = replace(place, rows=own) if place else None
+        first += count
 
 
 def _tell(error: Exception, asked: Mapping[Any, list[_SeedCall]], tasks: Mapping[Any, Any]) -> None:
     """Raise an error of the engine also where the pieces of work wait for their calls that it was
     in, so that they can say whose it is.
     """
-    failed = getattr(error, "failed", None)
-    for one, place in failed.places if isinstance(failed, _Failed) else ():
-        for key in [key for key, calls in asked.items() if any(one is call for call in calls)]:
-            if not tasks[key].dead:
-                put(error, place)
+    for key, calls in asked.items():
+        for one in calls:
+            if one.failed and not tasks[key].dead:
+                put(error, one.place)
                 tasks[key].throw(error)
-    if getcurrent().parent is None:  # it holds calls, with their tensors
-        error.__dict__.pop("failed", None)
 
 
 def _answer(calls: list[_SeedCall], compute: Callable[[list[_SeedCall]], None]) -> None:

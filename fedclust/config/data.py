@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from fedclust.config.fits import check_suits, choice
+from fedclust.config.fits import check_suits
 from fedclust.config.objects import Objects
-from fedclust.config.parts import SHARED
 from fedclust.config.schema import seed_list
+from fedclust.config.values import Parts, choice
 from fedclust.core import federation
 from fedclust.core.attack import Attack, under_attack
 from fedclust.core.task import Classification, Task
@@ -37,30 +37,22 @@ def data_of(config: Mapping[str, Any], user_dir: Path | None = None) -> dict[int
     Raises:
         UserError: as there.
     """
-    objects = Objects(user_dir, {key: config[key] for key in SHARED})
-    made = objects.made(config, ("partition", "task"))
-    check_suits(made["task"], partition=made["partition"])
-    loader = objects.make(config["dataset"], "dataset")
-    return federations_of(config, objects, made, loader, torch.device("cpu"))
+    parts = Parts.of(config, Objects.for_job(config, user_dir), ("partition", "task"))
+    check_suits(parts.made["task"], partition=parts.made["partition"])
+    loader = parts.objects.make(config["dataset"], "dataset")
+    return federations_of(parts, loader, torch.device("cpu"))
 
 
-def federations_of(
-    config: Mapping[str, Any],
-    objects: Objects,
-    made: Mapping[str, Any],
-    loader: Any,
-    device: torch.device,
-) -> dict[int, Federation]:
+def federations_of(parts: Parts, loader: Any, device: torch.device) -> dict[int, Federation]:
     """The data of every seed, seen through a network if so asked, with the digests of what else
     decides results.
 
     Args:
-        config: the job's.
-        objects: what makes its parts.
-        made: the partition, the task and the attack, by group.
+        parts: the partition, the task and the attack among them.
         loader: of the dataset.
         device: where the data go.
     """
+    config, objects, made = parts.config, parts.objects, parts.made
     seeds, attack, task = seed_list(config["seeds"]), made.get("attack"), made["task"]
     dataset = here().in_turn(lambda: load_dataset(loader, task))  # one downloads
     named = choice(config, "attack") if attack is not None else ""

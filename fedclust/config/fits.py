@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 from fedclust.config.idle import idle
-from fedclust.config.objects import Objects
 from fedclust.config.parts import is_null
 from fedclust.config.schema import objective_of
+from fedclust.config.values import LOOKED_AT, Parts, by_class, choice, placed
 from fedclust.core.norms import AVERAGED, NORMS, OF_MODELS
 from fedclust.core.solver import Solver, solvers_of
 from fedclust.core.task import Classification, Task
@@ -21,54 +20,19 @@ from fedclust.metrics import of_another_task
 from fedclust.metrics.recovery import OF_GROUPS
 from fedclust.models.params import Layout
 
-LOOKED_AT = ("attack", "algorithm", "scenario", "partition")  # which may not fit the task
 
-
-def by_class(part: Any) -> str:
-    """What a message calls a part of which nothing tells how it was chosen."""
-    return type(part).__name__
-
-
-def as_chosen(choices: Mapping[str, Any], **parts: Any) -> Callable[[Any], str]:
-    """What tells of a part, or of one inside, how it was chosen: "algorithm=ifca", or
-    "algorithm@algorithm.base=ifca" inside another one; see `by_class` for the others.
-
-    Args:
-        choices: of every group, by key.
-        parts: by group.
-    """
-    by_place = {str(key).rpartition("@")[2]: f"{key}={one}" for key, one in choices.items()}
-    found = {
-        id(one): by_place[place]
-        for group, part in parts.items()
-        for place, one in _placed(part, group)
-        if place in by_place
-    }
-    return lambda part: found.get(id(part)) or by_class(part)
-
-
-def choice(config: Mapping[str, Any], group: str) -> str:
-    """The value by which the part of a group was chosen; its class where nothing tells."""
-    chosen = (config.get("choices") or {}).get(group)
-    return str(chosen or config[group]["_target_"].rpartition(".")[2])
-
-
-def check_privacy(
-    config: Mapping[str, Any],
-    algorithm: Any,
-    scenario: Any,
-    called: Callable[[Any], str] = by_class,
-) -> None:
+def check_privacy(parts: Parts) -> None:
     """Refuse what leaves something without noise.
 
     Raises:
         ConfigError: naming the key.
     """
+    config, algorithm, scenario = parts.config, parts.made["algorithm"], parts.made["scenario"]
     layer, traits = algorithm, traits_of(algorithm)
     while isinstance(layer, Wrapper) and traits_of(layer.base).unnoised == traits.unnoised:
         layer = layer.base  # who says so
     why = traits.unnoised if traits.averages else "what is no mean of updates"
-    allowed = f"none, since {called(layer)} is not private: clients send {why} without noise"
+    allowed = f"none, since {parts.called(layer)} is not private: clients send {why} without noise"
     require(not why, "privacy", choice(config, "privacy"), allowed)
     allowed = "mean with privacy, whose sums are of clipped updates"
     require(is_null(config, "aggregation"), "aggregation", choice(config, "aggregation"), allowed)
@@ -84,33 +48,24 @@ def check_privacy(
         require(number == free, name, number, allowed)
 
 
-def check_parts(
-    config: Mapping[str, Any], made: Mapping[str, Any], called: Callable[[Any], str]
-) -> None:
+def check_parts(parts: Parts) -> None:
     """Refuse parts that do not fit each other, or the length of the job.
-
-    Args:
-        config: the job's.
-        made: its parts by group, None where there is none; the method without layers.
-        called: what a message calls a part.
 
     Raises:
         ConfigError: naming the key.
     """
-    algorithm = made["algorithm"]
+    config, made, algorithm = parts.config, parts.made, parts.made["algorithm"]
     for group in ("server", "aggregation"):
         if made[group] is not None:
-            check_averages(group, choice(config, group), algorithm, called(algorithm))
+            check_averages(group, choice(config, group), algorithm, parts.called(algorithm))
     for solver in solvers_of(algorithm):
         solver.check_rounds(config["rounds"])
     if made["privacy"] is not None:
-        check_privacy(config, algorithm, made["scenario"], called)
-    check_suits(made["task"], called, **{group: made[group] for group in LOOKED_AT})
+        check_privacy(parts)
+    check_suits(made["task"], parts.called, **{group: made[group] for group in LOOKED_AT})
 
 
-def check_objective(
-    config: Mapping[str, Any], federations: Mapping[int, Federation], task: Task
-) -> None:
+def check_objective(parts: Parts, federations: Mapping[int, Federation]) -> None:
     """Refuse an objective, and a metric of the report, that the job cannot record, before its first
     round.
 
@@ -118,6 +73,7 @@ def check_objective(
         ConfigError: it is of validation examples or of true groups, and there are none; or a score
             of another task.
     """
+    config, task = parts.config, parts.made["task"]
     name = objective_of(config)
     own = [score.name for score in (task.score, *task.beside)]
     report = config["report"] if isinstance(config["report"], Mapping) else {}
@@ -131,35 +87,21 @@ def check_objective(
     require(grouped or name not in OF_GROUPS, "objective", name, allowed)
 
 
-def check_computed(
-    config: Mapping[str, Any],
-    made: Mapping[str, Any],
-    layout: Layout,
-    federations: Mapping[int, Federation],
-    called: Callable[[Any], str],
-    objects: Objects,
-) -> None:
+def check_computed(parts: Parts, layout: Layout, federations: Mapping[int, Federation]) -> None:
     """Refuse what only the data and the model show.
-
-    Args:
-        config: the job's.
-        made: its parts by group, None where there is none.
-        layout: of the model's parameters.
-        federations: the data of every seed.
-        called: what a message calls a part.
-        objects: what makes the parts.
 
     Raises:
         ConfigError: naming the key.
     """
-    check_objective(config, federations, made["task"])
+    config, made = parts.config, parts.made
+    check_objective(parts, federations)
     if (privacy := made["privacy"]) is not None:
         num_clients = min(fed.num_clients for fed in federations.values())
         k = config["algorithm"].get("num_clusters", 1)
-        num_models = 1 if idle(config, "algorithm.num_clusters", objects) else k
+        num_models = 1 if idle(config, "algorithm.num_clusters", parts.objects) else k
         share = getattr(made["scenario"], "participation", config["participation"])
         privacy.check(share, num_clients, layout.num_buffers, num_models)
-    check_statistics(config["norm"], made["algorithm"], layout, called)
+    check_statistics(config["norm"], made["algorithm"], layout, parts.called)
 
 
 def check_batches(solver: Solver, federations: Mapping[int, Federation]) -> None:
@@ -255,12 +197,4 @@ def _stating(part: Any) -> Iterator[Any]:
 
 def _within(part: Any) -> Iterator[Any]:
     """A part and all parts that its fields hold."""
-    return (one for _, one in _placed(part, ""))
-
-
-def _placed(part: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """A part and all parts that its fields hold, each with its dotted key."""
-    yield place, part
-    if is_dataclass(part):
-        for field in fields(part):
-            yield from _placed(getattr(part, field.name, None), f"{place}.{field.name}")
+    return (one for _, one in placed(part))

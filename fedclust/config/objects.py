@@ -12,13 +12,13 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from fedclust.config.parts import MOVED, PARTS, is_null
+from fedclust.config.parts import MOVED, PARTS, SHARED
 from fedclust.helpers.ambient import as_libraries_begin
 from fedclust.helpers.effects import Mark
 from fedclust.helpers.errors import ConfigError, UserError, require, typed
@@ -44,6 +44,11 @@ class Objects:
     user_dir: Path | None = None
     shared: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def for_job(cls, config: Mapping[str, Any], user_dir: Path | None) -> Objects:
+        """What makes the parts of a job's config."""
+        return cls(user_dir, {key: config[key] for key in SHARED})
+
     def make(self, node: Any, group: str, **from_data: Any) -> Any:
         """The object that the node of a group describes.
 
@@ -58,23 +63,6 @@ class Objects:
         """
         self.check(node, group)
         return self._build(node, group, from_data)
-
-    def made(self, config: Mapping[str, Any], groups: Iterable[str]) -> dict[str, Any]:
-        """The parts of some groups; None of what a config does without.
-
-        Args:
-            config: a job's.
-            groups: which; a task there always is.
-
-        Raises:
-            ConfigError: see `make`.
-        """
-        return {
-            group: self.make(config[group], group)
-            if group == "task" or not is_null(config, group)
-            else None
-            for group in groups
-        }
 
     def check(self, node: Any, group: str) -> None:
         """Check everything below the node of a group, before anything is built; see `make`."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedclust.config.objects import Objects
 from fedclust.config.schema import objective_of
+from fedclust.config.values import Parts
 from fedclust.core.task import Score, Task
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
 from fedclust.metrics import FORMS, METRICS, OURS, document, meaning
@@ -20,7 +21,7 @@ _WORDS = {"classes": "classes", "flags": "several labels", "numbers": "numbers"}
 _TAKEN = ("seed", "round", "client", "name", "group", "label", "train_count", "test_count")
 
 
-def measures(config: Mapping[str, Any], objects: Objects, task: Task) -> list[Measure]:
+def measures(parts: Parts) -> list[Measure]:
     """The scores that are asked for, with that of an objective; they, and the numbers of the task,
     are made known to the recorder and the report.
 
@@ -28,11 +29,12 @@ def measures(config: Mapping[str, Any], objects: Objects, task: Task) -> list[Me
         ConfigError: for a name that no score has, a score of another task, two of one name, rounds
             that are not evaluated, or an objective that no number has.
     """
+    config, task = parts.config, parts.made["task"]
     _make_known_of(task)
     every, tested = config.get("score_every"), config["eval_every"]
     allowed = f"a multiple of eval_every={tested}, whose rounds alone are tested"
     require(every is None or every % tested == 0, "score_every", every, allowed)
-    asked = [_made(entry, objects) for entry in config.get("scores") or ()]
+    asked = [_made(entry, parts.objects) for entry in config.get("scores") or ()]
     found, names = list(asked), [one.about.name for one in asked]
     for name in names:
         require(names.count(name) == 1, "scores", name, "every score once")

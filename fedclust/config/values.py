@@ -1,23 +1,105 @@
-"""The values of a config, held against the parts that read them before any of these is made."""
+"""The parts of a job: values are held against what reads them, and then the parts are made."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from fedclust.config.fits import choice
 from fedclust.config.objects import Objects
-from fedclust.config.parts import PARTS, SHARED, is_null
+from fedclust.config.parts import PARTS, is_null
 from fedclust.config.references import places
 from fedclust.config.schema import check_keys
 from fedclust.config.tree import CONF, choices_with
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.helpers.files import read_text
+
+_MADE = (
+    *("algorithm", "scenario", "partition", "tracker", "task"),
+    *("server", "aggregation", "privacy", "attack"),
+)
+LOOKED_AT = ("attack", "algorithm", "scenario", "partition")  # which may not fit the task
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a job that need no data.
+
+    Attributes:
+        config: the job's, resolved.
+        objects: what makes its parts.
+        made: the parts by group, None where there is none; the method without layers.
+    """
+
+    config: Mapping[str, Any]
+    objects: Objects
+    made: Mapping[str, Any]
+
+    @classmethod
+    def checked(cls, config: Mapping[str, Any], user_dir: Path | None) -> Parts:
+        """All of them; see `check_method`."""
+        return cls.of(config, check_method(config, user_dir), _MADE)
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], objects: Objects, groups: Iterable[str]) -> Parts:
+        """Those of some groups; a task there always is.
+
+        Raises:
+            ConfigError: see `Objects.make`.
+        """
+        made = {
+            group: objects.make(config[group], group)
+            if group == "task" or not is_null(config, group)
+            else None
+            for group in groups
+        }
+        return cls(config, objects, made)
+
+    @cached_property
+    def choices(self) -> dict[str, str]:
+        """Of every group, by key, where that is known."""
+        chosen = self.config.get("choices") or {}
+        return {str(group): str(one) for group, one in chosen.items()}
+
+    @cached_property
+    def _named(self) -> dict[int, str]:
+        by_place = {key.rpartition("@")[2]: f"{key}={one}" for key, one in self.choices.items()}
+        return {
+            id(one): by_place[place]
+            for group in LOOKED_AT
+            for place, one in placed(self.made.get(group), group)
+            if place in by_place
+        }
+
+    def called(self, part: Any) -> str:
+        """How a part, or one inside, was chosen: "algorithm=ifca", or
+        "algorithm@algorithm.base=ifca" inside another one; where nothing tells, its class.
+        """
+        return self._named.get(id(part)) or by_class(part)
+
+
+def by_class(part: Any) -> str:
+    """What a message calls a part of which nothing tells how it was chosen."""
+    return type(part).__name__
+
+
+def placed(part: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """A part and all parts that its fields hold, each with its dotted key."""
+    yield place, part
+    if is_dataclass(part):
+        for field in fields(part):
+            yield from placed(getattr(part, field.name, None), f"{place}.{field.name}")
+
+
+def choice(config: Mapping[str, Any], group: str) -> str:
+    """The value by which the part of a group was chosen; its class where nothing tells."""
+    chosen = (config.get("choices") or {}).get(group)
+    return str(chosen or config[group]["_target_"].rpartition(".")[2])
 
 
 def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Objects:
@@ -33,7 +115,7 @@ def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Obj
         ConfigError: naming the key.
     """
     check_keys(config)
-    objects = Objects(user_dir, {key: config[key] for key in SHARED})
+    objects = Objects.for_job(config, user_dir)
     beside = (group for group, part in PARTS.items() if part.null and not is_null(config, group))
     for group in ("solver", *beside):
         objects.check(config[group], group)

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedclust.config.parts import is_null
 from fedclust.config.read import read_config
+from fedclust.config.references import at
 from fedclust.config.tree import CONF
 
 KEY = "about"
@@ -78,9 +79,6 @@ def _reads(config: Mapping[str, Any], name: str, where: str, tree: Path) -> str:
     told = about(name, tree)
     for condition, otherwise in (told.get("reads_with") or {}).items():
         path, _, value = condition.partition("=")
-        node: Any = config
-        for key in path.replace("algorithm", where, 1).split("."):
-            node = node.get(key) if isinstance(node, Mapping) else None
-        if str(node) == value:
+        if str(at(config, path.replace("algorithm", where, 1))) == value:
             return str(otherwise)
     return str(told.get("reads", ""))

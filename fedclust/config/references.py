@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import DictConfig, OmegaConf
 
 from fedclust.config.schema import LIKE_SOLVER
 from fedclust.config.tree import CONF, choices
@@ -52,6 +53,22 @@ def at(plain: Any, key: str) -> Any:
     """The value of a dotted key; None where there is none."""
     for name in key.split("."):
         plain = plain.get(name) if isinstance(plain, Mapping) else None
+    return plain
+
+
+def entries(node: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """Everything below a node with its dotted key, that of a list's entry with its number."""
+    pairs = node.items() if isinstance(node, Mapping) else enumerate(node)
+    for name, value in pairs:
+        yield f"{key}.{name}", value
+        if isinstance(value, Mapping | list):
+            yield from entries(value, f"{key}.{name}")
+
+
+def as_written(config: DictConfig) -> dict[Any, Any]:
+    """A config with interpolations as they are written."""
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
     return plain
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import pickle
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -31,6 +31,7 @@ from fedclust.config import schema
 from fedclust.config.expansion import check_expansion
 from fedclust.config.parts import PARTS
 from fedclust.config.read import read_config
+from fedclust.config.references import as_written, at
 from fedclust.config.tree import choices
 from fedclust.helpers.errors import ConfigError, UserError, require
 from fedclust.helpers.files import read_text
@@ -326,10 +327,8 @@ def compose_or_none(overrides: Sequence[str], own: Path | None = None) -> DictCo
 
 def node_at(config: DictConfig, key: str) -> Any:
     """The value of a dotted key, interpolations as they are written; None where it has none."""
-    node: Any = OmegaConf.to_container(config, resolve=False)
-    for name in key.split(".") if key else ():
-        node = node.get(name) if isinstance(node, Mapping) else None
-    return node
+    plain = as_written(config)
+    return at(plain, key) if key else plain
 
 
 def names_of(group: str, own: Path | None = None) -> dict[str, Path | None]:

@@ -15,7 +15,7 @@ import argparse
 import logging
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import invalidate_caches
@@ -31,6 +31,7 @@ from hydra.core.utils import JobRuntime, env_override
 from hydra.version import VersionBase, setbase
 from omegaconf import DictConfig, OmegaConf
 
+from fedclust.config.references import as_written, at, entries
 from fedclust.config.schema import NAME
 from fedclust.helpers.ambient import as_libraries_begin
 from fedclust.helpers.errors import require
@@ -66,12 +67,10 @@ def check_hydra(command: Command) -> None:
         ConfigError: naming the key.
     """
     composed, typed = command.config, set(command.typed.keys)
-    node = OmegaConf.to_container(composed.hydra, resolve=False)
-    assert isinstance(node, dict)
-    for key, value in _entries(node, "hydra"):
+    node = as_written(composed.hydra)
+    for key, value in entries(node, "hydra"):
         wish = any(key == one or key.startswith(f"{one}.") for one in typed)
-        last = key.rpartition(".")[2]
-        if last == "_target_":
+        if key.endswith("._target_"):
             allowed = "a plug-in of Hydra, unless it is typed"
             require(str(value).startswith(_PLUGINS) or wish, key, value, allowed)
         if key.startswith(("hydra.launcher.", "hydra.sweeper.")):
@@ -101,18 +100,16 @@ def _check_plugin(composed: DictConfig, key: str, value: Any, wish: bool) -> Non
     Raises:
         ConfigError: naming the key.
     """
-    _, kind, name, *below = key.split(".")
     if wish:
         return
+    _, kind, name = key.split(".")[:3]
     # a line break would end the comment that tells a scheduler, and begin a command
     require(str(value).isprintable(), key, value, "without line breaks, unless it is typed")
     if name in _RESOURCES:
         return
     choice = composed.hydra.runtime.choices[f"hydra/{kind}"]
     plain = compose_or_none([f"hydra/{kind}={choice}"])
-    default = None if plain is None else OmegaConf.to_container(plain.hydra[kind], resolve=False)
-    for one in (name, *below):
-        default = default.get(one) if isinstance(default, Mapping) else None
+    default = None if plain is None else at({"hydra": as_written(plain.hydra)}, key)
     require(value == default, key, value, "its default, unless it is typed: it may run commands")
 
 
@@ -128,15 +125,6 @@ def _check_inside(key: str, folder: Path, typed: Collection[str], above: Path = 
     require(
         inside or key in typed, key, folder, "a folder below the current one, unless it is typed"
     )
-
-
-def _entries(node: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """Every entry below a node with its dotted key."""
-    pairs = node.items() if isinstance(node, Mapping) else enumerate(node)
-    for name, value in pairs:
-        yield f"{key}.{name}", value
-        if isinstance(value, Mapping | list):
-            yield from _entries(value, f"{key}.{name}")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedclust.config.idle import idle, unused
 from fedclust.config.objects import Objects
-from fedclust.config.references import at, is_read, keys_read, of_file, places
+from fedclust.config.references import as_written, at, is_read, keys_read, of_file, places
 from fedclust.config.schema import is_setting
 from fedclust.config.tree import choices
 from fedclust.helpers.errors import ConfigError, counted
@@ -22,7 +22,7 @@ SHARED = (
     *("num_clusters", "solver", "cluster_metric", "cluster_method", "common"),
     *("participation", "clients_per_round"),
 )
-PARTS = ("algorithm", "scenario", "partition", "dataset", "model")
+READERS = ("algorithm", "scenario", "partition", "dataset", "model")
 _NAMED = 4  # methods that a line names
 
 
@@ -52,11 +52,11 @@ def yield_to_typed(config: DictConfig, typed: Collection[str]) -> None:
                 own[name] = OmegaConf.select(config, key)
 
 
-def unread(config: DictConfig, typed: Collection[str], parts: Sequence[str] = PARTS) -> list[str]:
+def unread(config: DictConfig, typed: Collection[str], parts: Sequence[str] = READERS) -> list[str]:
     """Those of the typed keys that none of the parts of a job, by dotted key, refers to."""
     if not typed:
         return []
-    plain = _plain(config)
+    plain = as_written(config)
     read = keys_read((at(plain, part) for part in parts), plain)
     return [key for key in dict.fromkeys(typed) if not is_read(key, read)]
 
@@ -69,7 +69,7 @@ def check_read(command: Command) -> None:
     """
     typed, config, methods = command.typed, command.config, command.methods
     alone = len(methods) == 1
-    for key in unread(config, shared_keys(typed), PARTS if alone else PARTS[1:]):
+    for key in unread(config, shared_keys(typed), READERS if alone else READERS[1:]):
         readers = _readers(key, config, typed.own)
         own_value = alone and OmegaConf.select(config, f"algorithm.{key}") is not None
         if own_value or not readers or readers & set(methods):
@@ -92,7 +92,7 @@ def why_unread(key: str, config: DictConfig, method: str, own: Path | None) -> s
         method: its name.
         own: the folder given with --config-dir.
     """
-    for part in PARTS:
+    for part in READERS:
         if OmegaConf.select(config, f"{part}.{key}") is not None:
             taken = OmegaConf.is_dict(OmegaConf.select(config, f"{part}.solver"))
             yields = taken and key.startswith("solver.")  # see `yield_to_typed`
@@ -101,7 +101,7 @@ def why_unread(key: str, config: DictConfig, method: str, own: Path | None) -> s
         return f"{key} is read by other methods of this sweep, not by {method}"
     parts = [
         f"{group}={name}"
-        for group in PARTS[1:]
+        for group in READERS[1:]
         for name, file in choices(group, own).items()
         if is_read(key, of_file(file))
     ]
@@ -119,7 +119,7 @@ def without_effect(
         resolved: the same with all interpolations replaced, and checked.
         typed: the job's overrides.
     """
-    objects, references = Objects(typed.own), list(places(_plain(config)))
+    objects, references = Objects(typed.own), list(places(as_written(config)))
     of_method, lines = unused(resolved, objects), list[tuple[str, bool]]()
     for text, key in typed.places:
         why = _idle(key, references, lambda one: idle(resolved, one, objects))
@@ -159,12 +159,5 @@ def _read_at(key: str, references: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 def _readers(key: str, config: DictConfig, own: Path | None) -> set[str]:
     """The methods whose files refer to a key, themselves or through a part that they take."""
-    plain, files = _plain(config), choices("algorithm", own)
+    plain, files = as_written(config), choices("algorithm", own)
     return {name for name, file in files.items() if is_read(key, keys_read([of_file(file)], plain))}
-
-
-def _plain(config: DictConfig) -> dict[Any, Any]:
-    """The config with interpolations as they are written."""
-    plain = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(plain, dict)
-    return plain

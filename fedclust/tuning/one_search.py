@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 
 from fedclust.config import schema
 from fedclust.config.parts import is_null
+from fedclust.config.references import entries
 from fedclust.helpers.errors import require
 from fedclust.tuning.record import Trial
 from fedclust.tuning.search import Proposal
@@ -91,7 +92,7 @@ class Search:
             with_values(self.config, values or {}),
             {"choices": dict(self.choices), "overrides": [*self.overrides, *given]},
         )
-        for key, value in _entries(resolved["algorithm"], "algorithm"):
+        for key, value in entries(resolved["algorithm"], "algorithm"):
             looks = _LOOKS.get(key.rpartition(".")[2])
             require(looks is None or value != looks, key, value, "tuning looks at no test examples")
         return {**resolved, "tracker": NO_TRACKER, "report": None}
@@ -120,13 +121,6 @@ class Search:
             how: dict[str, Any] = {"higher": self.higher, "rounds": self.rounds}
             batch.append(Proposal(self.space, self.default, trials, before, **how))
         return batch
-
-
-def _entries(node: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """Every entry of a mapping and of those below it, by dotted key."""
-    for name, value in node.items() if isinstance(node, Mapping) else ():
-        yield f"{key}.{name}", value
-        yield from _entries(value, f"{key}.{name}")
 
 
 def compared_by(resolved: Mapping[str, Any], own: Path | None) -> tuple[str, dict[str, Any]]:

@@ -129,7 +129,6 @@ class Proposal:
         self.number = len(trials) + len(batch)
         # a default outside of what is searched teaches the sampler nothing of it
         left_out = not is_inside(space, default)
-        learnt = range(int(left_out), self.number)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that several dimensions at once are an experiment
             self._study = optuna.create_study(
@@ -146,12 +145,22 @@ class Proposal:
                     interval_steps=1,
                 ),
             )
-            for one in trials:
-                if one.number in learnt:
-                    self._study.add_trial(_told(one, ranges))
-            for number, values in enumerate(batch, len(trials)):
-                if number in learnt:
-                    self._study.add_trial(_running(values, ranges))
+            states = optuna.trial.TrialState
+            state = {"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}
+            known = [
+                (one.values, state[one.state], one.value, {t + 1: v for t, v in one.curve.items()})
+                for one in trials
+            ]
+            known += [(values, states.RUNNING, None, {}) for values in batch]
+            for values, became, value, curve in known[left_out:]:
+                trial = optuna.trial.create_trial(
+                    state=became,
+                    value=value,
+                    params=dict(values),
+                    distributions=dict(ranges),
+                    intermediate_values=curve,
+                )
+                self._study.add_trial(trial)
             if self.number == 0 and not left_out:
                 self._study.enqueue_trial(dict(default))
             self._asked = self._study.ask(ranges)
@@ -175,28 +184,6 @@ class Proposal:
         """
         self._asked.report(value, t + 1)
         return bool(self._asked.should_prune())
-
-
-def _told(one: Trial, ranges: Mapping[str, BaseDistribution]) -> Any:
-    """A past trial as Optuna has it."""
-    optuna = _optuna()
-    states = optuna.trial.TrialState
-    state = {"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}
-    return optuna.trial.create_trial(
-        state=state[one.state],
-        value=one.value,
-        params=dict(one.values),
-        distributions=dict(ranges),
-        intermediate_values={t + 1: value for t, value in one.curve.items()},
-    )
-
-
-def _running(values: Mapping[str, Value], ranges: Mapping[str, BaseDistribution]) -> Any:
-    """A trial of which nothing is known yet as Optuna has it."""
-    optuna = _optuna()
-    return optuna.trial.create_trial(
-        state=optuna.trial.TrialState.RUNNING, params=dict(values), distributions=dict(ranges)
-    )
 
 
 def _distribution(one: Dimension) -> BaseDistribution:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -153,16 +152,6 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     )
     require(name in allowed, "device", name, f"one of {', '.join(allowed)} on this machine")
     return torch.device("cuda:0" if name == "cuda" else name)
-
-
-def check_device(name: str) -> None:
-    """Refuse what is no device anywhere, of a job that is done, maybe on another machine.
-
-    Raises:
-        ConfigError: naming those there are.
-    """
-    known = re.fullmatch(r"auto|cpu|cuda(:\d+)?", name) is not None
-    require(known, "device", name, "auto, cpu, cuda or cuda:N")
 
 
 def _device_of_rank(name: str, local_rank: int, available: int) -> torch.device:

@@ -203,17 +203,13 @@ class Objects:
 
     def _is_users(self, module: str) -> bool:
         """Whether the user's folder has such a module."""
-        if self.user_dir is None:
-            return False
-        top = self.user_dir / module.partition(".")[0]
-        return top.with_suffix(".py").is_file() or top.is_dir()
+        top = (self.user_dir or Path()) / module.partition(".")[0]
+        return self.user_dir is not None and (top.with_suffix(".py").is_file() or top.is_dir())
 
     def _is_from_users(self, module: str) -> bool:
         """Whether an imported module is the one of the user's folder."""
-        file = getattr(sys.modules[module], "__file__", None)
-        return self.user_dir is not None and bool(
-            file and Path(file).resolve().is_relative_to(self.user_dir.resolve())
-        )
+        own, file = self.user_dir, getattr(sys.modules[module], "__file__", None)
+        return bool(own and file) and Path(file).resolve().is_relative_to(own.resolve())
 
 
 def parts(group: str) -> Iterator[str]:
@@ -281,13 +277,9 @@ def _check_names(part: Any, given: Mapping[str, Any], key: str, by: str = "") ->
             f"{key}.{unknown[0]}={given[unknown[0]]} is not allowed: "
             + (f"{key} has the keys {', '.join(plain)}" if plain else f"{key} has no keys")
         )
-    needed = [
-        name
-        for name, p in plain.items()
-        if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    ]
-    for name in needed:
-        if name not in given:
+    for name, p in plain.items():
+        needed = p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        if needed and name not in given:
             raise ConfigError(f"{key}.{name} is missing: {by or f'{key}._target_'} needs it")
 
 
@@ -335,7 +327,9 @@ def _misfit(value: Any, hint: Any, numbers: Range | None = None) -> str:
     if hint is type(None):
         return "" if value is None else "null"
     if hint in (int, float):
-        return _misfit_number(value, hint, numbers or _OTHER_NUMBERS)
+        in_range, kinds = numbers or _OTHER_NUMBERS, (int, float) if hint is float else (int,)
+        fits = isinstance(value, kinds) and not isinstance(value, bool) and in_range.holds(value)
+        return "" if fits else f"{'a number' if hint is float else 'an integer'} {in_range.words}"
     if hint is bool:
         return "" if isinstance(value, bool) else "true or false"
     if hint is str:
@@ -354,10 +348,3 @@ def _misfit_list(value: Any, entries: tuple[Any, ...]) -> str:
     wanted = [_misfit(entry, entries[0] if entries else object) for entry in value]
     wrong = [one for one in wanted if one]
     return f"a list, each entry {wrong[0]}" if wrong else ""
-
-
-def _misfit_number(value: Any, kind: type, numbers: Range) -> str:
-    allowed = (int, float) if kind is float else (int,)
-    fits = isinstance(value, allowed) and not isinstance(value, bool) and numbers.holds(value)
-    name = "a number" if kind is float else "an integer"
-    return "" if fits else f"{name} {numbers.words}"

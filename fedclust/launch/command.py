@@ -7,6 +7,7 @@ job, in this process or in others.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from hydra._internal.callbacks import Callbacks
@@ -64,7 +65,8 @@ def _aside(typed: Typed, folder: Path) -> Typed:
     """What is typed; a rank beside the first has Hydra's folders aside."""
     if not quiet():
         return typed
-    return typed.and_also(f"hydra.run.dir='{folder}'", f"hydra.sweep.dir='{folder}'")
+    folders = f"hydra.run.dir='{folder}'", f"hydra.sweep.dir='{folder}'"
+    return replace(typed, texts=(*typed.texts, *folders))
 
 
 def _by_hydra(command: Command, jobs: Jobs) -> None:

@@ -224,13 +224,12 @@ class LaunchedJob:
         """Whether nothing is left to do; then what could be refused all the same is looked at."""
         if not here().agree(folder.is_done):
             return False
-        from fedclust.config.data import check_device, data_of
+        from fedclust.config.data import data_of
         from fedclust.metrics import meaning
         from fedclust.metrics.meanings import read_meanings
         from fedclust.runtime.run import data_digests
 
         config = folder.config
-        check_device(config["device"])
         read_meanings(folder.path)  # no file of a user's was imported
         if config["objective"] is not None:
             meaning(config["objective"], "objective")

@@ -124,10 +124,6 @@ class Typed:
             return self
         return replace(self, texts=(*(f"{key}={one}" for key, one in params.items()), *self.texts))
 
-    def and_also(self, *texts: str) -> Typed:
-        """With more overrides behind these."""
-        return replace(self, texts=(*self.texts, *texts))
-
 
 def parsed(texts: Iterable[str], own: Path | None = None) -> tuple[Override, ...]:
     """Overrides as Hydra reads them; see `Typed.overrides`."""
@@ -189,17 +185,14 @@ def as_typed(
         if isinstance(one, str):
             overrides.append(one)
         elif isinstance(one, Mapping):
-            overrides += [f"{key}={_right_side(str(key), v, many)}" for key, v in one.items()]
+            for key, value in one.items():
+                several = many and is_list(value)
+                require(not several or len(value) > 0, key, value, "at least one value to try")
+                texts = [value_text(str(key), v) for v in (value if several else [value])]
+                overrides.append(f"{key}={','.join(texts)}")
         else:
             raise ConfigError(f"{one!r} is not allowed: 'KEY=VALUE' or a mapping of keys to values")
     return overrides
-
-
-def _right_side(key: str, value: Any, many: bool) -> str:
-    if many and is_list(value):
-        require(len(value) > 0, key, value, "at least one value to try")
-        return ",".join(value_text(key, one) for one in value)
-    return value_text(key, value)
 
 
 def job_folder(overrides: Sequence[str], algorithm: str, below: str | Path | None = None) -> str:

@@ -153,22 +153,17 @@ def make_tuning_report(folder: Path) -> Path:
             name = "tuning" if len(by_setting) == 1 else f"tuning_{place}"
             pictures.append(_drawn(target / "figures", name, setting, some))
             pictures.append(_against_values(target / "figures", f"{name}_values", setting, some))
-    atomic_write(target / "report.html", render(_page(folder, searches, table, pictures)))
-    return target / "report.html"
-
-
-def _page(
-    folder: Path, searches: Sequence[FinishedSearch], table: Table, pictures: Sequence[Picture]
-) -> Page:
-    trials = sum(len(one.trials) for one in searches)
-    return Page(
+    num_searches = f"{len(searches)} {'search' if len(searches) == 1 else 'searches'}"
+    trials = counted(sum(len(one.trials) for one in searches), "trial")
+    page = Page(
         title=folder.resolve().name,
-        subtitle=f"{len(searches)} {'search' if len(searches) == 1 else 'searches'} · "
-        f"{counted(trials, 'trial')}",
+        subtitle=f"{num_searches} · {trials}",
         banners=(),
         tables=(table,),
         pictures=pictures,
     )
+    atomic_write(target / "report.html", render(page))
+    return target / "report.html"
 
 
 def tuning_table(searches: Sequence[FinishedSearch]) -> Table:
@@ -177,50 +172,8 @@ def tuning_table(searches: Sequence[FinishedSearch]) -> Table:
     Args:
         searches: with a trial each.
     """
-    rows, records = [], []
     names = _names(searches)
-    for one in searches:
-        states = Counter(trial.state for trial in one.trials)
-        spent = sum(trial.rounds for trial in one.trials)
-        default = one.trials[0].value
-        gain, unit = one.gain(), factor(one.metric)
-        known = gain is not None and gain.n > 1
-        record: dict[str, Any] = {
-            "search": names[one.folder],
-            "metric": one.metric,
-            "default": default,
-            "tuned": None if one.best is None else one.best.value,
-            "gain_low": gain.low / unit if gain is not None and known else None,
-            "gain_high": gain.high / unit if gain is not None and known else None,
-            "spread": _interquartile(one),
-            **{state: states[state] for state in ("complete", "pruned", "failed")},
-            "rounds": spent,
-            "gradient_steps": sum(trial.gradient_steps for trial in one.trials),
-            "values": "" if one.best is None else _words(one.best.values),
-        }
-        tuned = record["tuned"]
-        digits = decimals(one.metric, 0.0 if one.best is None else unit * (one.best.value or 0.0))
-        plain = "" if None in (default, tuned) else f"{unit * (tuned - default):+.{digits}f}"
-        between = (
-            f", {gain.low:+.{digits}f} to {gain.high:+.{digits}f}"
-            if gain is not None and known
-            else ""
-        )
-        rows.append(
-            (
-                Cell(text=record["search"]),
-                Cell(text=_number(default, unit, digits)),
-                Cell(
-                    text=_number(tuned, unit, digits),
-                    detail=(plain + between).replace("-", "−"),
-                ),
-                Cell(text=_number(record["spread"], 1.0, digits)),
-                Cell(text="–" if one.best is None else str(one.best.number + 1)),
-                Cell(text=f"{states['complete']} + {states['pruned']} + {states['failed']}"),
-                Cell(text=f"{spent / one.rounds:.1f}"),
-            )
-        )
-        records.append(record)
+    rows, records = zip(*(_row(one, names[one.folder]) for one in searches), strict=True)
     metric = searches[0].metric
     unit_name = " (%)" if factor(metric) == 100.0 else ""
     numbers = list(map(str, searches[0].about["seeds"]))
@@ -239,8 +192,8 @@ def tuning_table(searches: Sequence[FinishedSearch]) -> Table:
             "complete + pruned + failed",
             "budget spent",
         ),
-        rows=tuple(rows),
-        records=tuple(records),
+        rows=rows,
+        records=records,
         notes=(
             f"{METRICS[metric].text}, in the last round, {seeds}"
             f"{'; less is better' if METRICS[metric].better == 'lower' else ''}. The best "
@@ -253,6 +206,43 @@ def tuning_table(searches: Sequence[FinishedSearch]) -> Table:
             *(f"Tuned {one['search']}: {one['values']}" for one in records if one["values"]),
         ),
     )
+
+
+def _row(one: FinishedSearch, name: str) -> tuple[tuple[Cell, ...], dict[str, Any]]:
+    """The cells of a search, and its record."""
+    states = Counter(trial.state for trial in one.trials)
+    rounds, spread = sum(trial.rounds for trial in one.trials), _interquartile(one)
+    default, tuned = one.trials[0].value, None if one.best is None else one.best.value
+    gain, unit = one.gain(), factor(one.metric)
+    digits, low, high, detail = decimals(one.metric, unit * (tuned or 0.0)), None, None, ""
+    if default is not None and tuned is not None:
+        detail = f"{unit * (tuned - default):+.{digits}f}"
+    if gain is not None and gain.n > 1:
+        low, high = gain.low / unit, gain.high / unit
+        detail += f", {gain.low:+.{digits}f} to {gain.high:+.{digits}f}"
+    cells = (
+        name,
+        _number(default, unit, digits),
+        Cell(text=_number(tuned, unit, digits), detail=detail.replace("-", "−")),
+        _number(spread, 1.0, digits),
+        "–" if one.best is None else str(one.best.number + 1),
+        f"{states['complete']} + {states['pruned']} + {states['failed']}",
+        f"{rounds / one.rounds:.1f}",
+    )
+    record: dict[str, Any] = {
+        "search": name,
+        "metric": one.metric,
+        "default": default,
+        "tuned": tuned,
+        "gain_low": low,
+        "gain_high": high,
+        "spread": spread,
+        **{state: states[state] for state in ("complete", "pruned", "failed")},
+        "rounds": rounds,
+        "gradient_steps": sum(trial.gradient_steps for trial in one.trials),
+        "values": "" if one.best is None else _words(one.best.values),
+    }
+    return tuple(Cell(text=c) if isinstance(c, str) else c for c in cells), record
 
 
 def _interquartile(one: FinishedSearch) -> float | None:

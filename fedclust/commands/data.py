@@ -65,11 +65,6 @@ def known() -> dict[str, str]:
 def found(name: str, root: str, *, download: bool) -> str:
     """What there is of a data set that is `known`, and where.
 
-    Args:
-        name: of it.
-        root: data.root.
-        download: fetch what is missing, of those that are no publisher's files.
-
     Raises:
         DataError: it is not there, unreadable, or cannot be downloaded.
     """

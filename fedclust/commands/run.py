@@ -31,9 +31,6 @@ keys:"""
 def command(arguments: Sequence[str]) -> None:
     """Run what the arguments ask for: one job, or with -m or an experiment a sweep of them.
 
-    Args:
-        arguments: Hydra's: overrides, -m, --cfg job, --help, --config-dir DIR.
-
     Raises:
         UserError, Interrupted, hydra.errors.HydraException: for `fedclust.__main__` to print.
     """

@@ -62,9 +62,6 @@ def command(arguments: Sequence[str]) -> None:
 
     One of several that cannot be is told, the others are made, and the exit status is the worst.
 
-    Args:
-        arguments: as typed.
-
     Raises:
         UserError: for what cannot be searched.
         DivergedError: when every trial has failed.
@@ -124,10 +121,6 @@ class _Teller:
 
 def _search_all(given: Typed, console: Console) -> tuple[set[Path], int]:
     """Make every search that is asked for, once all that can be known beforehand is checked.
-
-    Args:
-        given: what is typed.
-        console: where to tell.
 
     Returns:
         The folders to report on, and the worst exit status.
@@ -222,10 +215,6 @@ def _split(typed: Typed) -> tuple[list[Typed], Typed]:
 
 def _check_groups(searches: Sequence[Search], typed: Typed) -> None:
     """Refuse several choices of a part that a method does not read: they are one search.
-
-    Args:
-        searches: all there are.
-        typed: what is typed.
 
     Raises:
         ConfigError: naming the group and the method.

@@ -57,10 +57,6 @@ def about(algorithm: str, tree: Path = CONF) -> Mapping[str, Any]:
 def server_reads(config: Mapping[str, Any], tree: Path = CONF) -> str:
     """What the server of a job must see of its participants, in the words of `READS`; "" where the
     method's file does not say.
-
-    Args:
-        config: of the job, resolved, with its `choices`.
-        tree: the config tree that has the method.
     """
     choices = config.get("choices") or {}
     told = _reads(config, str(choices.get("algorithm")), "algorithm", tree)

@@ -45,11 +45,6 @@ def data_of(config: Mapping[str, Any], user_dir: Path | None = None) -> dict[int
 def federations_of(parts: Parts, loader: Any, device: torch.device) -> dict[int, Federation]:
     """The data of every seed, seen through a network if so asked, with the digests of what else
     decides results.
-
-    Args:
-        parts: the partition, the task and the attack among them.
-        loader: of the dataset.
-        device: where the data go.
     """
     config, objects, made = parts.config, parts.objects, parts.made
     seeds, attack, task = seed_list(config["seeds"]), made.get("attack"), made["task"]

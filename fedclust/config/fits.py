@@ -129,12 +129,6 @@ def check_statistics(
 ) -> None:
     """Refuse running statistics of a model that the method cannot move, or not as `norm` says.
 
-    Args:
-        norm: the value of the key.
-        algorithm: the method.
-        layout: of the model's parameters.
-        called: what a message calls a part.
-
     Raises:
         ConfigError: naming the key.
     """
@@ -156,11 +150,6 @@ def check_statistics(
 
 def check_suits(task: Task, called: Callable[[Any], str] = by_class, /, **parts: Any) -> None:
     """Refuse parts that another task has what they look at.
-
-    Args:
-        task: the task.
-        called: what a message calls a part.
-        parts: by group.
 
     Raises:
         ConfigError: naming the key and the part.

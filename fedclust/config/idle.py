@@ -54,14 +54,7 @@ def _why(
     name: str,
     objects: Objects,
 ) -> str:
-    """Why an argument of a part has no effect, or "".
-
-    Args:
-        config, objects: see `idle`.
-        above: names that lead to the part.
-        node: the part's.
-        name: of the argument.
-    """
+    """Why an argument of a part has no effect, or ""."""
     scenario = config["scenario"]["_target_"]
     for mark in objects.marks(node["_target_"], name):
         match mark:

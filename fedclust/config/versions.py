@@ -27,13 +27,7 @@ _PACKAGES = (
 
 
 def versions(device: torch.device, engine: str, max_rows: int | None) -> dict[str, Any]:
-    """The content of versions.json; results of equal contents are equal to the bit.
-
-    Args:
-        device: where the data lie.
-        engine: the engine's name.
-        max_rows: rows computed at once, as configured.
-    """
+    """The content of versions.json; results of equal contents are equal to the bit."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
         "packages": {name: _version(name) for name in _PACKAGES},

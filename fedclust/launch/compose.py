@@ -197,20 +197,12 @@ def _has(node: DictConfig, key: str) -> bool:
 
 
 def loader(own: Path | None) -> ConfigLoaderImpl:
-    """What composes configs of our tree.
-
-    Args:
-        own: the folder given with --config-dir.
-    """
+    """What composes configs of our tree."""
     return ConfigLoaderImpl(config_search_path=scales.search_path(own))
 
 
 def compose(overrides: Sequence[str], own: Path | None = None) -> DictConfig:
     """The whole config with the node `hydra`; of a key with several values, which one is open.
-
-    Args:
-        overrides: as typed.
-        own: the folder given with --config-dir.
 
     Raises:
         ConfigError: for files of which Hydra cannot say what is wrong.
@@ -285,9 +277,6 @@ class SweepLoader(ConfigLoaderImpl):
     Hydra composes every job to see whether it can be, and again to run it: two to three tenths of
     a second each time. Here the first config is kept until the job is started, so that a file that
     changes during a sweep changes none of its jobs.
-
-    Args:
-        own: the folder given with --config-dir.
     """
 
     def __init__(self, own: Path | None) -> None:

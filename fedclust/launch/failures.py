@@ -80,10 +80,6 @@ def as_raised() -> Iterator[None]:
 def attempt(work: Callable[[], T], folder: Path) -> T:
     """Do a job's work, as all ranks do; where the file system or memory fails, an error says so.
 
-    Args:
-        work: the job.
-        folder: the job's, named where the file system fails.
-
     Raises:
         Exception: what the work raises.
     """
@@ -149,11 +145,6 @@ def tell_traceback(error: Exception, console: Console, folder: Path | None) -> s
 
     Where a user's file is among them, it comes first, and runs of other calls are folded.
 
-    Args:
-        error: the exception.
-        console: where to.
-        folder: the user's files.
-
     Returns:
         The line.
     """
@@ -174,12 +165,7 @@ def tell_traceback(error: Exception, console: Console, folder: Path | None) -> s
 
 
 def in_a_line(error: Exception, folder: Path | None) -> str:
-    """An exception that nobody expected, with the last line of a user's file that led to it.
-
-    Args:
-        error: the exception.
-        folder: the user's files.
-    """
+    """An exception that nobody expected, with the last line of a user's file that led to it."""
     notes: list[str] = getattr(error, "__notes__", [])  # whose work it was in
     line = " ".join(f"{': '.join([*notes, type(error).__name__])}: {error}".split())
     own = _own(traceback.extract_tb(error.__traceback__), folder)

@@ -223,10 +223,6 @@ class FoldersBefore:
 def show(given: argparse.Namespace, typed: Typed) -> None:
     """Let Hydra print what --cfg, --info or --hydra-help asks for.
 
-    Args:
-        given: what `parsed_flags` has read.
-        typed: the overrides.
-
     Raises:
         ConfigError: if there is no such folder.
         hydra.errors.HydraException: for a config that cannot be composed.

@@ -54,13 +54,7 @@ _UNREAD = ("token recognition error", "no viable alternative", "mismatched input
 
 
 def explained(error: Exception, arguments: Sequence[str], sweep: str = "`fedclust run -m`") -> str:
-    """One line from Hydra's several, with what may have been meant.
-
-    Args:
-        error: Hydra's.
-        arguments: of `fedclust run`.
-        sweep: what runs several jobs, in words.
-    """
+    """One line from Hydra's several, with what may have been meant."""
     line, given = _in_one_line(error), Typed.of(arguments)
     if own := _OWN.search(line):  # what `${oc.env:…}` and the like have said themselves
         return own[1]

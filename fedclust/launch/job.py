@@ -92,9 +92,6 @@ class Jobs:
     def __call__(self, config: DictConfig) -> float | None:
         """Run a job.
 
-        Args:
-            config: as Hydra composed it, without its own part.
-
         Returns:
             Its objective, for a sweeper; None where a job of a sweep could not run.
 
@@ -201,9 +198,6 @@ class LaunchedJob:
     def opened(self, config: dict[str, Any]) -> RunFolder:
         """The job's folder, new or of the same config.
 
-        Args:
-            config: the resolved one; of all ranks the first alone has its tracker.
-
         Raises:
             RunFolderError: for that of another config.
         """
@@ -212,7 +206,7 @@ class LaunchedJob:
 
         ranks = here()
         path = _relative(ranks.agree(lambda: self.folder))
-        if not ranks.leads:
+        if not ranks.leads:  # the first rank alone has its tracker
             config["tracker"] = NO_TRACKER
         folder = (RunFolder if ranks.leads else ReadFolder)(path, config, self._jobs.own)
         folder.check()

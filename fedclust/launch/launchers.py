@@ -37,14 +37,7 @@ _PATIENCE = 0.5  # seconds between two looks for the sweep's process
 def told_elsewhere(
     launcher: Mapping[str, Any], results: Path, notes: Notes, num_jobs: int | None
 ) -> AbstractContextManager[None]:
-    """Where a launcher's jobs print into files, say which files, and what becomes of each job.
-
-    Args:
-        launcher: hydra.launcher, as for all functions here.
-        results: the sweep's folder.
-        notes: the sweep's.
-        num_jobs: None where that is not known.
-    """
+    """Where a launcher's jobs print into files, say which files, and what becomes of each job."""
     no_slurm = "Slurm" in str(launcher["_target_"]) and which("srun") is None  # submitit refuses it
     if "submitit_folder" not in launcher or no_slurm:
         return nullcontext()
@@ -89,9 +82,6 @@ def end_with_sweep(process: int) -> None:
 
     A worker of joblib looks for it between two jobs only. A job of submitit, whose process has
     another parent, outlives the sweep.
-
-    Args:
-        process: the sweep's.
     """
     name = "fedclust-end-with-sweep"
     if process != os.getppid() or any(thread.name == name for thread in enumerate_threads()):

@@ -77,12 +77,7 @@ class Notes:
         return {text: int(status) for status, _, text in parted}
 
     def add_ended(self, number: int, why_not: str = "") -> None:
-        """Remember that a job has ended.
-
-        Args:
-            number: of the job, from 1.
-            why_not: the line in which it said why it could not run; "" where it has run.
-        """
+        """Remember that a job, by its number from 1, has ended, or why it could not run."""
         why = why_not.removeprefix("fedclust: ")
         self.add("ended", f"job {number} " + (f"could not run: {why}" if why else "has ended"))
 
@@ -110,11 +105,7 @@ class Notes:
 
 
 def is_basic(launcher: Mapping[str, Any]) -> bool:
-    """Whether jobs run one after the other in the command's process.
-
-    Args:
-        launcher: hydra.launcher.
-    """
+    """Whether jobs run one after the other in the command's process."""
     return str(launcher["_target_"]).endswith(".BasicLauncher")
 
 
@@ -129,14 +120,7 @@ def notes(overrides: Iterable[str] = ()) -> Iterator[Notes]:
 
 
 def add_job(notes: Notes, number: int, folder: str, why_not: str = "") -> None:
-    """Note that a sweep has reached a job, or why the job could not run.
-
-    Args:
-        notes: the sweep's.
-        number: of the job, from 0.
-        folder: the job's, below the sweep's.
-        why_not: the line in which it said why it could not run.
-    """
+    """Note that a sweep has reached a job, by its number from 0, or why it could not run."""
     error = why_not.removeprefix("fedclust: ")
     notes.add(_JOBS, json.dumps({"number": number, "folder": folder, "error": error}))
 
@@ -190,11 +174,6 @@ def _searches(folder: Path) -> list[Path]:
 
 def report(folder: Path, console: Console, outside: str | None = None) -> None:
     """Make the report of a folder, print its summary and where the page is.
-
-    Args:
-        folder: of jobs, or of searches alone.
-        console: where to print.
-        outside: see `fedclust.report.write.all_contents`.
 
     Raises:
         UserError: if the folder holds no run or search, or one that cannot be read.

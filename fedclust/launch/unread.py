@@ -38,12 +38,7 @@ def shared_keys(typed: Typed) -> list[str]:
 
 
 def yield_to_typed(config: DictConfig, typed: Collection[str]) -> None:
-    """Give a method's own solver what was typed for the solver of all: a default yields.
-
-    Args:
-        config: of a job, as Hydra composed it; changed in place.
-        typed: keys, see `shared_keys`.
-    """
+    """Give a method's own solver what was typed for the solver of all, in place."""
     for method in ("algorithm", "algorithm.base"):  # a wrapper's base has a solver of its own
         own = OmegaConf.select(config, f"{method}.solver")
         for key in unread(config, typed, [method]) if OmegaConf.is_dict(own) else ():
@@ -84,14 +79,7 @@ def check_read(command: Command) -> None:
 
 
 def why_unread(key: str, config: DictConfig, method: str, own: Path | None) -> str:
-    """Where a key is read that no part of a job refers to, in a sentence; "" for nowhere.
-
-    Args:
-        key: see `unread`.
-        config: of the job, as Hydra composed it, after `yield_to_typed`.
-        method: its name.
-        own: the folder given with --config-dir.
-    """
+    """Where a key is read that no part of a job refers to, in a sentence; "" for nowhere."""
     for part in READERS:
         if OmegaConf.select(config, f"{part}.{key}") is not None:
             taken = OmegaConf.is_dict(OmegaConf.select(config, f"{part}.solver"))
@@ -113,11 +101,6 @@ def without_effect(
 ) -> list[tuple[str, bool]]:
     """What was typed and has no effect in a job, a sentence each, and whether it is the method's
     affair; it imports the job's parts.
-
-    Args:
-        config: of the job, as Hydra composed it, with all values that were put into it.
-        resolved: the same with all interpolations replaced, and checked.
-        typed: the job's overrides.
     """
     objects, references = Objects(typed.own), list(places(as_written(config)))
     of_method, lines = unused(resolved, objects), list[tuple[str, bool]]()

@@ -260,12 +260,6 @@ def _fit(begun: Sequence[_Begun]) -> bool:
 def run_search(search: Search, batches: TrialRunner, wanted: int, console: Console) -> None:
     """Run what is left of a search, and write its files.
 
-    Args:
-        search: what it is.
-        batches: runs its trials.
-        wanted: complete trials that the budget is for.
-        console: where to tell.
-
     Raises:
         UserError, Interrupted: as a job.
         DivergedError: when every trial has failed.

@@ -96,11 +96,6 @@ def read_trials(
 ) -> list[Trial]:
     """The trials of `trials.csv`; none where there is no such file.
 
-    Args:
-        folder: of the search.
-        space: what is searched, by key.
-        default: the values of the first trial, where they lie outside.
-
     Raises:
         RunFolderError: if it is damaged, or of another search.
     """

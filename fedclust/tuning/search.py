@@ -50,13 +50,7 @@ def next_batch(
 def num_untried(
     space: Mapping[str, Dimension], default: Mapping[str, Value], trials: Sequence[Trial]
 ) -> int | None:
-    """How many settings no trial has had; None where they are without end.
-
-    Args:
-        space: what is searched, by key.
-        default: the values of the first trial.
-        trials: so far.
-    """
+    """How many settings no trial has had; None where they are without end."""
     size = num_settings(space, default)
     if size is None:
         return None
@@ -176,12 +170,7 @@ class Proposal:
                 self.values = _another(space, tried, self.number)
 
     def is_hopeless(self, t: int, value: float) -> bool:
-        """Whether the trial is worse than the median of the complete ones up to this round.
-
-        Args:
-            t: the round, from 0.
-            value: mean over seeds of the metric.
-        """
+        """Whether the trial is worse than the median of the complete ones up to round t, from 0."""
         self._asked.report(value, t + 1)
         return bool(self._asked.should_prune())
 

@@ -200,12 +200,7 @@ def space_of(
 
 
 def num_settings(space: Mapping[str, Dimension], default: Mapping[str, Value]) -> int | None:
-    """How many settings a search can try, the default among them; None where they are without end.
-
-    Args:
-        space: what is searched, by key.
-        default: the values of the first trial, which may lie outside.
-    """
+    """How many settings a search can try, with the default; None where they are without end."""
     sizes = [one.size for one in space.values()]
     if None in sizes:
         return None

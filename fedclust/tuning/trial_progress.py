@@ -79,16 +79,7 @@ class BatchProgress:
 
 
 class TrialProgress(Aside):
-    """Reports every evaluated round to the search.
-
-    Args:
-        proposal: the trial.
-        metric: what is looked at.
-        job: which runs.
-        console: where warnings go.
-        batch: the trials that run with it.
-        once: says what the trials share.
-    """
+    """Reports every evaluated round to the search."""
 
     def __init__(
         self,

@@ -39,12 +39,7 @@ def _flat(key: str, value: Any) -> dict[str, Any]:
 
 
 def elsewhere(settings: Mapping[str, Any], resolved: Mapping[str, Any]) -> str:
-    """Which settings of a search are not those of a job, in words; "" where all are.
-
-    Args:
-        settings: of the search, as `settings_of` gives them; none in files that are older.
-        resolved: the job's config.
-    """
+    """Which settings of a search are not those of a job, in words; "" where all are."""
     here = settings_of(resolved, ())
     other = [key for key, value in settings.items() if here.get(key, value) != value]
     if not other:

@@ -54,15 +54,15 @@ def about(algorithm: str, tree: Path = CONF) -> Mapping[str, Any]:
     return node[KEY] if isinstance(node, dict) and is_told(node) else {}
 
 
-def server_reads(config: Mapping[str, Any], tree: Path = CONF) -> str:
+def server_reads(config: Mapping[str, Any]) -> str:
     """What the server of a job must see of its participants, in the words of `READS`; "" where the
     method's file does not say.
     """
     choices = config.get("choices") or {}
-    told = _reads(config, str(choices.get("algorithm")), "algorithm", tree)
+    told = _reads(config, str(choices.get("algorithm")), "algorithm")
     if told.startswith(_BASE):
         base = str(choices.get("algorithm@algorithm.base"))
-        below = _reads(config, base, "algorithm.base", tree)
+        below = _reads(config, base, "algorithm.base")
         told = told.replace(_BASE, below, 1) if below else ""
     robust = not is_null(config, "aggregation")  # needs every update by itself
     if robust and told.startswith("sums"):
@@ -70,9 +70,9 @@ def server_reads(config: Mapping[str, Any], tree: Path = CONF) -> str:
     return told
 
 
-def _reads(config: Mapping[str, Any], name: str, where: str, tree: Path) -> str:
+def _reads(config: Mapping[str, Any], name: str, where: str) -> str:
     """What the file of a method says, whose options stand at a place in the config."""
-    told = about(name, tree)
+    told = about(name)
     for condition, otherwise in (told.get("reads_with") or {}).items():
         path, _, value = condition.partition("=")
         if str(at(config, path.replace("algorithm", where, 1))) == value:

@@ -14,7 +14,7 @@ import torch
 from fedclust.config.fits import check_suits
 from fedclust.config.objects import Objects
 from fedclust.config.schema import seed_list
-from fedclust.config.values import Parts, choice
+from fedclust.config.values import Parts
 from fedclust.core import federation
 from fedclust.core.attack import Attack, under_attack
 from fedclust.core.task import Classification, Task
@@ -49,7 +49,7 @@ def federations_of(parts: Parts, loader: Any, device: torch.device) -> dict[int,
     config, objects, made = parts.config, parts.objects, parts.made
     seeds, attack, task = seed_list(config["seeds"]), made.get("attack"), made["task"]
     dataset = here().in_turn(lambda: load_dataset(loader, task))  # one downloads
-    named = choice(config, "attack") if attack is not None else ""
+    named = parts.choice("attack") if attack is not None else ""
     how = config["validation"], task, attack, named
     federations = federate(dataset, made["partition"], seeds, device, *how)
     seen = pool = federations[seeds[0]].pool

@@ -8,7 +8,7 @@ from typing import Any
 from fedclust.config.idle import idle
 from fedclust.config.parts import is_null
 from fedclust.config.schema import objective_of
-from fedclust.config.values import LOOKED_AT, Parts, by_class, choice, placed
+from fedclust.config.values import LOOKED_AT, Parts, by_class, placed
 from fedclust.core.norms import AVERAGED, NORMS, OF_MODELS
 from fedclust.core.solver import Solver, solvers_of
 from fedclust.core.task import Classification, Task
@@ -33,9 +33,9 @@ def check_privacy(parts: Parts) -> None:
         layer = layer.base  # who says so
     why = traits.unnoised if traits.averages else "what is no mean of updates"
     allowed = f"none, since {parts.called(layer)} is not private: clients send {why} without noise"
-    require(not why, "privacy", choice(config, "privacy"), allowed)
+    require(not why, "privacy", parts.choice("privacy"), allowed)
     allowed = "mean with privacy, whose sums are of clipped updates"
-    require(is_null(config, "aggregation"), "aggregation", choice(config, "aggregation"), allowed)
+    require(is_null(config, "aggregation"), "aggregation", parts.choice("aggregation"), allowed)
     for part in _within(algorithm):
         weights = getattr(part, "aggregation", "uniform")
         allowed = "uniform with privacy: numbers of examples are private too"
@@ -57,7 +57,7 @@ def check_parts(parts: Parts) -> None:
     config, made, algorithm = parts.config, parts.made, parts.made["algorithm"]
     for group in ("server", "aggregation"):
         if made[group] is not None:
-            check_averages(group, choice(config, group), algorithm, parts.called(algorithm))
+            check_averages(group, parts.choice(group), algorithm, parts.called(algorithm))
     for solver in solvers_of(algorithm):
         solver.check_rounds(config["rounds"])
     if made["privacy"] is not None:

@@ -66,6 +66,10 @@ class Parts:
         chosen = self.config.get("choices") or {}
         return {str(group): str(one) for group, one in chosen.items()}
 
+    def choice(self, group: str) -> str:
+        """The value by which the part of a group was chosen; its class where nothing tells."""
+        return choice(self.config, group)
+
     @cached_property
     def _named(self) -> dict[int, str]:
         by_place = {key.rpartition("@")[2]: f"{key}={one}" for key, one in self.choices.items()}

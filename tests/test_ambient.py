@@ -26,16 +26,9 @@ from fedclust.report.figures import save
 from fedclust.report.runs import Run
 
 JOB: dict[str, Any] = {
-    "partition": "rotated",
-    "partition.num_clients": 8,
-    "partition.examples_per_client": 20,
-    "model": "mlp",
-    "model.hidden": [8],
-    "solver.epochs": 1,
-    "rounds": 1,
-    "device": "cpu",
-    "threads": 1,
-    "progress": False,
+    **{"partition": "rotated", "partition.num_clients": 8, "partition.examples_per_client": 20},
+    **{"model": "mlp", "model.hidden": [8], "solver.epochs": 1, "rounds": 1},
+    **{"device": "cpu", "threads": 1, "progress": False},
 }
 
 

@@ -88,23 +88,11 @@ def patients() -> pd.DataFrame:
 
 
 TABLE = (
-    "dataset=csv",
-    "dataset.path=own.csv",
-    "dataset.label=ill",
-    "dataset.client=site",
-    "dataset.group=land",
-    "dataset.exclude=[days]",
-    "dataset.test_share=0",
-    "dataset.fill=median",
-    "dataset.categories=onehot",
-    "partition=natural",
-    "partition.train_fraction=0.7",
-    "rounds=2",
-    "solver.batch_size=4",
-    "engine=loop",
-    "predictions=true",
-    "device=cpu",
-    "progress=false",
+    *("dataset=csv", "dataset.path=own.csv", "dataset.label=ill", "dataset.client=site"),
+    *("dataset.group=land", "dataset.exclude=[days]", "dataset.test_share=0"),
+    *("dataset.fill=median", "dataset.categories=onehot"),
+    *("partition=natural", "partition.train_fraction=0.7", "rounds=2", "solver.batch_size=4"),
+    *("engine=loop", "predictions=true", "device=cpu", "progress=false"),
 )
 
 
@@ -115,6 +103,14 @@ def check_same(said: pd.DataFrame, table: pd.DataFrame, one: Trained) -> None:
     for client, rows in said.groupby("client"):
         found, _ = one.predict(table.iloc[rows["row"]].drop(columns=["ill", "days"]), int(client))
         np.testing.assert_allclose(found.numpy(), rows[outputs].to_numpy(), rtol=1e-6, atol=1e-6)
+
+
+def trained(config: dict[str, Any]) -> tuple[pd.DataFrame, Trained]:
+    """The predictions that a job keeps, and what it has trained."""
+    folder, mine = RunFolder(Path("out"), config), Path.cwd() / "mine"
+    run(build(config, mine), folder, Silent())
+    said = pd.read_parquet(folder.path / "predictions" / "seed=0.parquet")
+    return said, Trained(folder.path, config, 0, mine)
 
 
 # each method with one network, and with the others where there is time
@@ -128,33 +124,26 @@ PAIRS = [
 
 @pytest.mark.thinned
 @pytest.mark.parametrize(("algorithm", "model"), PAIRS)
-def test_raw_rows_give_the_predictions_of_the_job(
-    tmp_path: Path, algorithm: str, model: str
-) -> None:
+def test_raw_rows_give_the_predictions_of_the_job(algorithm: str, model: str) -> None:
     table = patients()
     table.to_csv("own.csv", index=False)
     shallow = "model=mlp" if algorithm in DEEP else "model=linear"
     config = with_algorithm(algorithm, *TABLE, shallow) | MODELS[model]
-    folder = RunFolder(tmp_path / "out", config)
-    run(build(config, tmp_path / "mine"), folder, Silent())
-    said = pd.read_parquet(folder.path / "predictions" / "seed=0.parquet")
-    check_same(said, table, Trained(folder.path, config, 0, tmp_path / "mine"))
+    said, one = trained(config)
+    check_same(said, table, one)
 
 
 @pytest.mark.parametrize("normalise", ["mean_std", "client"])
-def test_a_network_looks_up_the_codes_of_a_table(tmp_path: Path, normalise: str) -> None:
+def test_a_network_looks_up_the_codes_of_a_table(normalise: str) -> None:
     table = patients()
     table.insert(6, "unit", np.array([10.0, 20, 35, np.nan])[np.arange(ROWS) // 5 % 4])
     table.loc[0, "unit"] = 70  # words and codes, of which the last is rare
     table.to_csv("own.csv", index=False)
     coded = ("dataset.categories={ward: ids, unit: ids}", f"dataset.normalise={normalise}")
     config = with_algorithm("ifca", *TABLE, *coded) | {"model": {"_target_": "networks.looked"}}
-    folder = RunFolder(tmp_path / "out", config)
-    run(build(config, tmp_path / "mine"), folder, Silent())
-    said = pd.read_parquet(folder.path / "predictions" / "seed=0.parquet")
-    trained = Trained(folder.path, config, 0, tmp_path / "mine")
-    check_same(said, table, trained)
-    about = json.loads((folder.path / "inputs" / "seed=0.json").read_text())
+    said, one = trained(config)
+    check_same(said, table, one)
+    about = json.loads(Path("out/inputs/seed=0.json").read_text())
     assert about["features"][3:5] == ["ward", "unit"]
     words = {one["name"]: one["words"] for one in about["columns"] if one["kind"] == "ids"}
     assert words == {"ward": ["a", "b", "c"], "unit": ["10", "20", "35", "70"]}
@@ -164,14 +153,12 @@ def test_a_network_looks_up_the_codes_of_a_table(tmp_path: Path, normalise: str)
 
 @pytest.mark.full
 @pytest.mark.parametrize("norm", ["local", "fedbn", "recalibrate"])
-def test_statistics_that_stay_with_clients_are_applied(tmp_path: Path, norm: str) -> None:
+def test_statistics_that_stay_with_clients_are_applied(norm: str) -> None:
     table = patients()
     table.to_csv("own.csv", index=False)
     config = with_algorithm("ifca", *TABLE, f"norm={norm}") | MODELS["normed"]
-    folder = RunFolder(tmp_path / "out", config)
-    run(build(config, tmp_path / "mine"), folder, Silent())
-    said = pd.read_parquet(folder.path / "predictions" / "seed=0.parquet")
-    check_same(said, table, Trained(folder.path, config, 0, tmp_path / "mine"))
+    said, one = trained(config)
+    check_same(said, table, one)
 
 
 @pytest.mark.full

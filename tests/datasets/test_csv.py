@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from refusals import refused
 from torch import Tensor
 
 from fedclust.config.data import federate
@@ -249,10 +250,9 @@ def test_a_table_that_will_not_do_is_one_line(
     table: str, options: dict[str, object], says: str, tmp_path: Path
 ) -> None:
     (tmp_path / "own.csv").write_text(table)
-    with pytest.raises(DataError, match=r"csv: .*own.csv") as error:
+    with refused(DataError, r"csv: .*own.csv") as error:
         Csv(path=str(tmp_path / "own.csv"), **options).load()  # type: ignore[arg-type]
     assert says in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -275,9 +275,8 @@ def test_missing_and_odd_files_are_one_line(tmp_path: Path) -> None:
     for name, says in (("no.csv", "not found: set dataset.path"), ("mixed.parquet", "cannot read")):
         if name != "no.csv":
             (tmp_path / name).write_text("no parquet")
-        with pytest.raises(UserError, match=says) as error:
+        with refused(UserError, says):
             Csv(path=str(tmp_path / name)).load()
-        assert "\n" not in str(error.value)
     odd = pd.DataFrame({"x": [1.0, 2.0], "label": [[0, 1], [1]], "who": [1, 2]})
     odd.to_parquet(tmp_path / "odd.parquet")
     with pytest.raises(DataError, match=r"several kinds in column label|features must be numbers"):

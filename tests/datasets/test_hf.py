@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from refusals import refused
 
 from fedclust.core.federation import build
 from fedclust.datasets.hf import HuggingFace
@@ -102,10 +103,9 @@ def test_a_table_with_both_splits(tmp_path: Path) -> None:
 )
 def test_what_will_not_do_is_one_line(letters: Path, options: dict[str, object], says: str) -> None:
     given = {"path": str(letters), "image": "image", "label": "character"} | options
-    with pytest.raises(DataError, match=r"hf: .*letters") as error:
+    with refused(DataError, r"hf: .*letters") as error:
         HuggingFace(**given).load()  # type: ignore[arg-type]
     assert says in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_pictures_of_several_sizes_damaged_ones_and_kept_back_classes(tmp_path: Path) -> None:
@@ -121,10 +121,9 @@ def test_pictures_of_several_sizes_damaged_ones_and_kept_back_classes(tmp_path: 
         pictures = [{"bytes": file.getvalue(), "path": None}]
         pictures.append(None if second is None else {"bytes": second, "path": None})
         path = saved(tmp_path / name, {"image": pictures, "label": [0, 1]}, image=library().Image())
-        with pytest.raises(DataError) as error:
+        with refused(DataError) as error:
             HuggingFace(path=str(path), image="image", test=None).load()
         assert says in str(error.value)
-        assert "\n" not in str(error.value)
     classes = library().ClassLabel(names=["a", "b"])
     path = saved(tmp_path / "back", {"x": [1.0, 2.0], "label": [0, -1]}, label=classes)
     with pytest.raises(DataError, match="no value in column label, row 2"):
@@ -153,10 +152,9 @@ def test_nothing_outside_the_folder_is_read_and_nothing_is_run(
         raise ConnectionError("no\nnetwork")
 
     monkeypatch.setattr(library(), "load_dataset", fetch)
-    with pytest.raises(DataError, match=r"cannot read flwrlabs/femnist .no network") as error:
+    with refused(DataError, r"cannot read flwrlabs/femnist .no network"):
         HuggingFace(**given | {"path": "flwrlabs/femnist"}, download=True).load()
     assert asked == [(("flwrlabs/femnist", None), {"revision": None})]
-    assert "\n" not in str(error.value)
 
 
 def test_damaged_folders_options_and_a_missing_package_are_one_line(
@@ -173,9 +171,8 @@ def test_damaged_folders_options_and_a_missing_package_are_one_line(
             HuggingFace(**given | odd)  # type: ignore[arg-type]
     (file,) = (letters / "train").glob("*.arrow")
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(UserError, match=r"hf: cannot read .*letters") as error:
+    with refused(UserError, r"hf: cannot read .*letters"):
         HuggingFace(**given, test=None).load()
-    assert "\n" not in str(error.value)
     (letters / "train" / "state.json").write_text(json.dumps({"_data_files": 3}))
     with pytest.raises(UserError, match=r"hf: cannot read .*letters"):
         HuggingFace(**given, test=None).load()

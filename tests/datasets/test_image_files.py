@@ -4,6 +4,7 @@ format.
 
 import hashlib
 import pickle
+import re
 import struct
 import urllib.error
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ import pytest
 import torch
 import torchvision
 import yaml
+from refusals import refused
 
 from fedclust.config.tree import CONF
 from fedclust.core.types import Dataset
@@ -31,10 +33,9 @@ def write_idx(path: Path, array: np.ndarray) -> None:
 def write_mnist(root: Path, name: str = "MNIST") -> None:
     rng = np.random.default_rng(0)
     for part, count in (("train", 20), ("t10k", 10)):
-        write_idx(
-            root / name / "raw" / f"{part}-images-idx3-ubyte", rng.integers(0, 256, (count, 28, 28))
-        )
-        write_idx(root / name / "raw" / f"{part}-labels-idx1-ubyte", np.arange(count) % 10)
+        stem = root / name / "raw" / part
+        write_idx(Path(f"{stem}-images-idx3-ubyte"), rng.integers(0, 256, (count, 28, 28)))
+        write_idx(Path(f"{stem}-labels-idx1-ubyte"), np.arange(count) % 10)
 
 
 def check(dataset: Dataset, num_train: int, num_test: int) -> None:
@@ -47,28 +48,13 @@ def check(dataset: Dataset, num_train: int, num_test: int) -> None:
     torch.broadcast_to(dataset.shift, dataset.shape)
 
 
-def line(error: pytest.ExceptionInfo[DataError]) -> str:
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
 def test_mnist_as_the_models_see_it(data_root: Path) -> None:
     dataset = MNIST(root=str(data_root)).load()
     check(dataset, 60_000, 10_000)
     assert dataset.shape == (1, 28, 28)
     # class counts of the official file
-    assert dataset.y_train.bincount().tolist() == [
-        5923,
-        6742,
-        5958,
-        6131,
-        5842,
-        5421,
-        5918,
-        6265,
-        5851,
-        5949,
-    ]
+    count = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert dataset.y_train.bincount().tolist() == count
     inputs = dataset.x_train[:20_000] * dataset.scale + dataset.shift
     assert abs(float(inputs.mean())) < 0.01
     assert abs(float(inputs.std()) - 1) < 0.01
@@ -102,20 +88,18 @@ def test_pixel_statistics_come_from_all_of_mnist_but_from_the_training_set_of_fa
 def test_a_missing_file_is_one_line_that_names_it_and_both_ways_out(
     loader: type, file: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError) as error:
+    with refused(DataError, re.escape(str(tmp_path / file))) as error:
         loader(root=str(tmp_path)).load()
-    assert str(tmp_path / file) in line(error)
-    assert "data.root=" in line(error)
-    assert "`fedclust data` fetches it" in line(error)
+    assert "data.root=" in str(error.value)
+    assert "`fedclust data` fetches it" in str(error.value)
 
 
 def test_one_missing_file_of_four_is_named(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     check(MNIST(root=str(tmp_path)).load(), 20, 10)
     (tmp_path / "MNIST/raw/t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(DataError, match="t10k-labels-idx1-ubyte not found") as error:
+    with refused(DataError, "t10k-labels-idx1-ubyte not found"):
         MNIST(root=str(tmp_path)).load()
-    assert line(error)
 
 
 @pytest.mark.parametrize("kept", [0, 10, 16, 1000])
@@ -123,23 +107,18 @@ def test_a_truncated_file_is_one_line_that_names_it(kept: int, tmp_path: Path) -
     write_mnist(tmp_path)
     file = tmp_path / "MNIST/raw/train-images-idx3-ubyte"
     file.write_bytes(file.read_bytes()[:kept])
-    with pytest.raises(DataError, match=r"cannot read .*train-images-idx3-ubyte") as error:
+    with refused(DataError, r"cannot read .*train-images-idx3-ubyte.*data\.root"):
         MNIST(root=str(tmp_path)).load()
-    assert "data.root" in line(error)
 
 
 def test_labels_outside_the_classes_and_unequal_lengths_are_told(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     write_idx(tmp_path / "MNIST/raw/train-labels-idx1-ubyte", np.arange(20))
-    with pytest.raises(
-        DataError, match="train labels span 0 to 19: they must lie in 0 to 9"
-    ) as error:
+    with refused(DataError, "train labels span 0 to 19: they must lie in 0 to 9"):
         MNIST(root=str(tmp_path)).load()
-    assert line(error)
     write_idx(tmp_path / "MNIST/raw/train-labels-idx1-ubyte", np.arange(19) % 10)
-    with pytest.raises(DataError, match="20 train examples but 19 train labels") as error:
+    with refused(DataError, "20 train examples but 19 train labels"):
         MNIST(root=str(tmp_path)).load()
-    assert line(error)
 
 
 @pytest.mark.parametrize(
@@ -157,10 +136,9 @@ def test_a_failed_download_is_one_line(
         raise failure
 
     monkeypatch.setattr(torchvision.datasets.MNIST, "download", offline)
-    with pytest.raises(DataError, match=r"download into .* failed") as error:
+    with refused(DataError, r"MNIST.* download into .* failed") as error:
         MNIST(root=str(tmp_path), download=True).load()
-    assert "train-images-idx3-ubyte" in line(error)
-    assert line(error).count("MNIST") >= 1
+    assert "train-images-idx3-ubyte" in str(error.value)
 
 
 def test_nothing_is_downloaded_when_the_files_are_there(
@@ -230,9 +208,8 @@ def test_cifar10_is_channels_first(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     seen = float(dataset.x_train[0, 2, 0, 0] * dataset.scale[2, 0, 0] + dataset.shift[2, 0, 0])
     assert seen == pytest.approx(expected, abs=1e-5)
     (tmp_path / "cifar-10-batches-py" / "data_batch_1").write_bytes(b"other")
-    with pytest.raises(DataError, match=r"cannot read .*cifar-10-batches-py") as error:
+    with refused(DataError, r"cannot read .*cifar-10-batches-py"):
         CIFAR10(root=str(tmp_path)).load()
-    assert line(error)
 
 
 def write_cifar(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from refusals import refused
 
 from fedclust.config.data import federate
 from fedclust.core.federation import build
@@ -116,9 +117,8 @@ def test_a_bad_file_is_one_line(
     users: dict[str, Any], changes: dict[str, Any], says: str, tmp_path: Path
 ) -> None:
     write(tmp_path / "train", users, **changes)
-    with pytest.raises(DataError, match=says) as error:
+    with refused(DataError, says):
         Leaf(path=str(tmp_path)).load()
-    assert "\n" not in str(error.value)
 
 
 def test_what_is_missing_or_stands_twice_is_named(tmp_path: Path) -> None:

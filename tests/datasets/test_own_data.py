@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from refusals import refused
 
 from fedclust.datasets.image_folder import ImageFolder
 from fedclust.datasets.npz import Npz
@@ -114,9 +115,8 @@ X = RNG.integers(0, 256, (12, 4, 4)).astype(np.uint8)
 )
 def test_npz_errors_are_one_line(changes: dict[str, np.ndarray], says: str, tmp_path: Path) -> None:
     path = save(tmp_path / "own.npz", X, X[:6], **changes)
-    with pytest.raises(UserError, match=says) as error:
+    with refused(UserError, says):
         Npz(path=str(path)).load()
-    assert "\n" not in str(error.value)
 
 
 def test_npz_missing_damaged_or_not_finite(tmp_path: Path) -> None:
@@ -124,9 +124,8 @@ def test_npz_missing_damaged_or_not_finite(tmp_path: Path) -> None:
         Npz(path=str(tmp_path / "no.npz")).load()
     path = save(tmp_path / "own.npz", X, X[:6])
     path.write_bytes(path.read_bytes()[:300])
-    with pytest.raises(DataError, match=r"cannot read .*own.npz") as error:
+    with refused(DataError, r"cannot read .*own.npz"):
         Npz(path=str(path)).load()
-    assert "\n" not in str(error.value)
     path.write_text("hello")
     with pytest.raises(DataError, match="cannot read"):
         Npz(path=str(path)).load()
@@ -190,18 +189,16 @@ def test_image_folder_errors_are_one_line(tmp_path: Path) -> None:
         ImageFolder(path=str(tmp_path)).load()
     write_images(tmp_path / "a")
     (tmp_path / "a/test/cat/1.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"cannot read .*1\.png.* or change dataset.path") as error:
+    with refused(DataError, r"cannot read .*1\.png.* or change dataset.path"):
         ImageFolder(path=str(tmp_path / "a")).load()
-    assert "\n" not in str(error.value)
     write_images(tmp_path / "b")
     (tmp_path / "b/test/dog").rename(tmp_path / "b/test/wolf")
     with pytest.raises(DataError, match="class dog is not in both"):
         ImageFolder(path=str(tmp_path / "b")).load()
     (tmp_path / "c/train/cat").mkdir(parents=True)
     (tmp_path / "c/test/cat").mkdir(parents=True)
-    with pytest.raises(DataError, match=r"cannot read .* or change dataset.path") as error:
+    with refused(DataError, r"cannot read .* or change dataset.path"):
         ImageFolder(path=str(tmp_path / "c")).load()
-    assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match=r"ImageFolder.size=0"):
         ImageFolder(path=".", size=0)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from refusals import refused
 
 from fedclust.datasets.image_folder import ImageFolder
 from fedclust.datasets.pictures import picture
@@ -92,9 +93,8 @@ def test_pictures_that_viewers_show_in_many_ways_are_refused(kind: str, tmp_path
         values = GREY.astype(np.float32 if kind == "float" else np.int32)
         Image.fromarray(values).save(file)
         says = "its numbers are of mode"
-    with pytest.raises(DataError, match=rf"cannot read .*{file.name} \({says}") as error:
+    with refused(DataError, rf"cannot read .*{file.name} \({says}"):
         ImageFolder(path=str(tmp_path), size=4).load()
-    assert "\n" not in str(error.value)
 
 
 def test_hidden_folders_are_no_classes_and_are_told(tmp_path: Path) -> None:

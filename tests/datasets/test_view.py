@@ -23,13 +23,8 @@ FULL = ImageToInput(crop=4, standardise=True, augment="crop_flip_contrast")
 
 
 def pool(view: ImageToInput | None, num_examples: int = 6, side: int = 7) -> Pool:
-    x = torch.randint(
-        0,
-        256,
-        (num_examples, 3, side, side),
-        dtype=torch.uint8,
-        generator=torch.Generator().manual_seed(1),
-    )
+    draw = torch.Generator().manual_seed(1)
+    x = torch.randint(0, 256, (num_examples, 3, side, side), dtype=torch.uint8, generator=draw)
     return pool_of(x, torch.arange(num_examples), num_examples, 1 / 255, view=view)
 
 

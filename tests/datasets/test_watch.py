@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 
 from fedclust.core.federation import build
 from fedclust.datasets.watch import Watch
@@ -104,7 +105,6 @@ def test_another_file_is_refused_and_not_run(
     if content is not None:
         np.save(file, content, allow_pickle=True)
     monkeypatch.setattr("fedclust.datasets.watch.installed", lambda *_: tmp_path)
-    with pytest.raises(DataError, match=says) as error:
+    with refused(DataError, says):
         Watch().load()
-    assert "\n" not in str(error.value)
     assert pickle.dumps(Harmful())  # what it would run is harmless

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 import fedclust.metrics as metrics
 from fedclust.core.types import Cost
@@ -115,6 +116,5 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: str) -> None:
     recorded(tmp_path / "job", "joy")
     (tmp_path / "job" / "config.yaml").write_text("choices: {algorithm: mine}\n")
     (tmp_path / "job" / "metrics.json").write_text(content)
-    with pytest.raises(DataError, match=r"metrics\.json cannot be read") as error:
+    with refused(DataError, r"metrics\.json cannot be read"):
         read_runs(tmp_path / "job")
-    assert "\n" not in str(error.value)

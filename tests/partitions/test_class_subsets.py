@@ -5,6 +5,7 @@ import pytest
 import torch
 import yaml
 from fakes import fake
+from refusals import refused
 
 from fedclust.core.federation import build, label_histogram
 from fedclust.core.types import Dataset
@@ -155,6 +156,5 @@ def test_errors_name_the_key(mnist_sized: Dataset) -> None:
         build(mnist_sized, few, 0)
     for sizes in ([17_500, 14_500, 14_000, 14_001], [40_000, 1, 1, 1]):
         partition = ClassSubsets(num_clients=80, subsets=[A, [7], [8], [9]], cluster_sizes=sizes)
-        with pytest.raises(ConfigError, match=r"^partition.cluster_sizes=") as error:
+        with refused(ConfigError, r"^partition.cluster_sizes="):
             build(mnist_sized, partition, 0)
-        assert "\n" not in str(error.value)

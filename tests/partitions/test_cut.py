@@ -15,15 +15,12 @@ def test_grouped_keeps_the_order_given() -> None:
 
 
 def test_consecutive_with_and_without_cap() -> None:
-    rows, sizes = np.arange(10, 16), np.array([3, 0, 2, 1])
-    assert [consecutive(rows, sizes).of_client(i).tolist() for i in range(4)] == [
-        [10, 11, 12],
-        [],
-        [13, 14],
-        [15],
-    ]
-    capped = consecutive(rows, sizes, 1)
-    assert [capped.of_client(i).tolist() for i in range(4)] == [[10], [], [13], [15]]
+    for cap, owned in (
+        (None, [[10, 11, 12], [], [13, 14], [15]]),
+        (1, [[10], [], [13], [15]]),
+    ):
+        split = consecutive(np.arange(10, 16), np.array([3, 0, 2, 1]), cap)
+        assert [split.of_client(i).tolist() for i in range(4)] == owned
 
 
 def test_hold_out_keeps_clients_apart_and_rounds_down() -> None:
@@ -49,15 +46,8 @@ def test_shuffled_classes_hold_every_row_of_their_class() -> None:
     y = np.array([2, 0, 2, 2, 0, 5])
     classes = shuffled_classes(y, 7, np.random.default_rng(0))
     assert [sorted(rows.tolist()) for rows in classes] == [[1, 4], [], [0, 2, 3], [], [], [5], []]
-    assert [len(rows) for rows in shuffled_classes(y, 7, np.random.default_rng(0), 1)] == [
-        1,
-        0,
-        1,
-        0,
-        0,
-        1,
-        0,
-    ]
+    one_each = shuffled_classes(y, 7, np.random.default_rng(0), 1)
+    assert [len(rows) for rows in one_each] == [1, 0, 1, 0, 0, 1, 0]
 
 
 def test_deal_takes_off_the_top_without_sharing() -> None:

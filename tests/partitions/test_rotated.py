@@ -24,11 +24,7 @@ from fedclust.partitions.rotated import Rotated
     ],
 )
 def test_printed_client_sizes(
-    num_train: int,
-    clients: int,
-    rotations: int,
-    train: set[int],
-    test: set[int],
+    num_train: int, clients: int, rotations: int, train: set[int], test: set[int]
 ) -> None:
     fed = build(fake(num_train, 10_000), Rotated(num_clients=clients, num_rotations=rotations), 0)
     assert set(fed.train.count.tolist()) == train

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_up import job, plain
+from refusals import refused
 
 import fedclust
 from fedclust.commands import report as command
@@ -150,10 +151,9 @@ def test_what_does_not_fit_is_one_line(
 ) -> None:
     """And nothing has been written."""
     file = saved(tmp_path, change(table()))
-    with pytest.raises(ConfigError, match=r"^report\.outside=") as error:
+    with refused(ConfigError, r"^report\.outside=") as error:
         command.command([str(sweep), f"report.outside={file}"])
     assert says in str(error.value)
-    assert "\n" not in str(error.value)
     assert not (sweep / "report").exists()
 
 

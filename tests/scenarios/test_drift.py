@@ -6,6 +6,7 @@ from itertools import chain, pairwise
 
 import pytest
 import torch
+from refusals import refused
 from scenario_toys import federation, play
 from torch import Tensor
 from toys import federation_of, pool_of
@@ -98,10 +99,9 @@ def test_published_tables_are_those_of_ten_clients(
 
 @pytest.mark.parametrize("name", ["feddrift_a", "feddrift_b", "feddrift_c", "feddrift_w"])
 def test_a_table_for_other_clients_is_one_line(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"scenario.table={name} .* for 10 clients") as error:
+    with refused(ConfigError, rf"scenario.table={name} .* for 10 clients") as error:
         Drift(table=name).rounds(bank(12), 0)  # type: ignore[arg-type]
     assert "12" in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_a_table_of_concepts_that_are_not_there_is_one_line() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from omegaconf import OmegaConf
+from refusals import refused
 
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, UserError
@@ -89,9 +90,8 @@ def test_the_list_of_the_benchmark_has_every_federation_within_ten_hours() -> No
 def test_a_bad_list_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "list.yaml"
     file.write_text(text)
-    with pytest.raises(ConfigError, match=said) as refused:
+    with refused(ConfigError, said):
         read_list(file)
-    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.full

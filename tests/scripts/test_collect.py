@@ -54,6 +54,11 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collect_results, "make_report", claims_alone)
 
 
+def collected(folder: Path, runs: str = "runs") -> Path | None:
+    """Where numbers of the jobs below `runs` are kept now."""
+    return collect_runs(folder / runs, folder / "docs", "paper")
+
+
 def read(file: Path) -> list[dict[str, str]]:
     with file.open(newline="") as lines:
         return list(csv.DictReader(lines))
@@ -61,7 +66,7 @@ def read(file: Path) -> list[dict[str, str]]:
 
 def test_a_line_per_seed_and_one_per_job(tmp_path: Path) -> None:
     write_job(tmp_path / "runs" / "a", [0, 1])
-    target = collect_runs(tmp_path / "runs", tmp_path / "docs", "paper")
+    target = collected(tmp_path)
     assert target == tmp_path / "docs" / "runs" / "flexcfl" / "table3"
     (made,) = read(target / "jobs.csv")
     assert (made["case"], made["stands_in_for"], made["seeds"]) == ("FEMNIST-MCLR", "emnist", "0 1")
@@ -81,8 +86,7 @@ def test_a_second_way_of_testing_is_no_method_of_its_own(tmp_path: Path) -> None
     overrides = ["experiment=lcfl/table2", "algorithm=last_local", "algorithm@algorithm.base=ifca"]
     whole = {"name": "lcfl/table2", "choices": choices, "overrides": overrides}
     write_job(tmp_path / "runs" / "a", [0], **whole)
-    target = collect_runs(tmp_path / "runs", tmp_path / "docs", "paper")
-    assert target is not None
+    target = collected(tmp_path)
     (made,) = read(target / "jobs.csv")
     assert (made["algorithm"], made["options"]) == ("ifca", "")
 
@@ -90,8 +94,7 @@ def test_a_second_way_of_testing_is_no_method_of_its_own(tmp_path: Path) -> None
 def test_jobs_of_single_seeds_become_one_line(tmp_path: Path) -> None:
     write_job(tmp_path / "runs" / "a", [0])
     write_job(tmp_path / "runs" / "b", [1])
-    target = collect_runs(tmp_path / "runs", tmp_path / "docs", "paper")
-    assert target is not None
+    target = collected(tmp_path)
     (made,) = read(target / "jobs.csv")
     assert made["seeds"] == "0 1"
     assert "seeds" not in made["file"]
@@ -102,14 +105,13 @@ def test_seeds_that_were_collected_before_stay(tmp_path: Path) -> None:
     write_job(tmp_path / "one" / "a", [0], hash="h0")
     write_job(tmp_path / "two" / "a", [1], hash="h1")
     for source in ("one", "two", "two", "one"):
-        target = collect_runs(tmp_path / source, tmp_path / "docs", "paper")
-    assert target is not None
+        target = collected(tmp_path, source)
     (made,) = read(target / "jobs.csv")
     assert (made["seeds"], made["hash"], made["commit"]) == ("0 1", "h0 h1", "abc")
     assert made["hours"] == "2.0000"
     assert [seed["accuracy last"] for seed in read(target / made["file"])] == ["86", "90"]
     write_job(tmp_path / "three" / "a", [1], rounds=8)
-    collect_runs(tmp_path / "three", tmp_path / "docs", "paper")
+    collected(tmp_path, "three")
     assert [line["seeds"] for line in read(target / "jobs.csv")] == ["1"]
 
 
@@ -118,8 +120,7 @@ def test_what_was_collected_elsewhere_stays_and_nothing_changes_twice(tmp_path: 
     overrides = ["experiment=flexcfl/table3", "case=flexcfl/mnist_mclr", "algorithm.mu=0.1"]
     write_job(tmp_path / "two" / "a", [0], overrides=overrides)
     for source in ("one", "two", "one"):
-        target = collect_runs(tmp_path / source, tmp_path / "docs", "paper")
-    assert target is not None
+        target = collected(tmp_path, source)
     lines = read(target / "jobs.csv")
     assert [line["options"] for line in lines] == ["algorithm.mu=0.1", ""]
     assert all((target / line["file"]).is_file() for line in lines)
@@ -133,7 +134,7 @@ def test_only_finished_jobs_of_the_scale_are_collected(
 ) -> None:
     write_job(tmp_path / "runs" / "a", [0], scale={"name": unfit.get("scale", "paper")})
     (tmp_path / "runs" / "a" / "status.json").write_text(json.dumps({"state": unfit["state"]}))
-    assert collect_runs(tmp_path / "runs", tmp_path / "docs", "paper") is None
+    assert collected(tmp_path) is None
     assert not (tmp_path / "docs").exists()
 
 
@@ -143,7 +144,7 @@ def test_a_run_of_a_modified_tree_is_not_collected(tmp_path: Path) -> None:
         json.dumps({"commit": "abc-dirty", "command": ""})
     )
     with pytest.raises(UserError, match=r"=abc-dirty is not allowed: a run of committed code"):
-        collect_runs(tmp_path / "runs", tmp_path / "docs", "paper")
+        collected(tmp_path)
     assert not (tmp_path / "docs").exists()
 
 
@@ -164,7 +165,6 @@ def test_statements_of_other_cases_stay(tmp_path: Path, monkeypatch: pytest.Monk
             overrides=["experiment=flexcfl/table3", *overrides],
         )
         target = collect_runs(tmp_path / case, tmp_path / "docs", "paper")
-        assert target is not None
         return [(row["claim"], row["measured"]) for row in read(target / "claims.csv")]
 
     linear, perceptron = ["case=flexcfl/mnist_mclr"], ["case=flexcfl/mnist_mlp"]

@@ -11,18 +11,8 @@ import pytest
 from scripts.papers import kept_runs
 
 SHORT = "seed,round,metric,value\n0,1,accuracy,{}\n0,1,seconds,0.123\n"
-CLIENTS = pd.DataFrame(
-    {
-        "seed": [0, 0, 5, 5],
-        "round": [0, 1, 0, 1],
-        "client": [0] * 4,
-        "group": [1] * 4,
-        "label": [2] * 4,
-        "test_count": [9] * 4,
-        "correct": [7] * 4,
-        "weight": [0.5] * 4,
-    }
-)
+CLIENTS = pd.DataFrame({"seed": [0, 0, 5, 5], "round": [0, 1, 0, 1], "client": 0, "group": 1})
+CLIENTS = CLIENTS.assign(label=2, test_count=9, correct=7, weight=0.5)
 
 
 def job(folder: Path, name: str, state: str = "done", value: str = "1") -> None:

@@ -24,6 +24,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from refusals import refused
 
 import fedclust
 from fedclust.config.tree import CONF
@@ -37,12 +38,8 @@ from fedclust.helpers.errors import (
 )
 from fedclust.launch.typed import as_typed
 
-TINY: dict[str, Any] = {
-    "partition.num_clients": 8,
-    "solver.epochs": 1,
-    "rounds": 2,
-    "progress": False,
-}
+TINY: dict[str, Any] = {"partition.num_clients": 8, "solver.epochs": 1, "rounds": 2}
+TINY["progress"] = False
 
 
 @pytest.fixture(autouse=True)
@@ -104,10 +101,8 @@ def test_a_sweep_has_an_arm_per_job_and_shows_itself(tmp_path: Path) -> None:
     result = fedclust.sweep(TINY, {"algorithm": ["fedavg", "local"]}, seeds=[[0], [1]], name="mine")
     assert len(list((tmp_path / "outputs" / "mine").glob("*/rounds.csv"))) == 4
     assert result.arms == ["fedavg", "local"]  # seeds alone make no arm
-    assert result.rounds.groupby("arm")["seed"].unique().map(list).to_dict() == {
-        "fedavg": [0, 1],
-        "local": [0, 1],
-    }
+    seeds = result.rounds.groupby("arm")["seed"].unique().map(list).to_dict()
+    assert seeds == {"fedavg": [0, 1], "local": [0, 1]}
     assert "algorithm" not in result.config["choices"]
     assert result.config["rounds"] == 2
     assert result.configs["local"]["choices"]["algorithm"] == "local"
@@ -153,9 +148,8 @@ def test_what_the_command_line_says_in_one_line_is_an_exception(
     given: dict[str, Any], kind: type[Exception], said: str, tmp_path: Path
 ) -> None:
     own = {"config_dir": given.pop("config_dir")} if "config_dir" in given else {}
-    with pytest.raises(kind, match=said) as caught:
+    with refused(kind, said):
         fedclust.run(TINY, given, **own)
-    assert "\n" not in str(caught.value)
     if kind is ConfigError:
         assert not list(tmp_path.rglob("*"))
 
@@ -190,9 +184,8 @@ def test_jobs_of_a_sweep_that_cannot_run_are_told_at_its_end(tmp_path: Path) -> 
 
 def own_method(folder: Path, body: str) -> None:
     (folder / "algorithm").mkdir(parents=True, exist_ok=True)
-    (folder / "algorithm" / "mine.yaml").write_text(
-        "_target_: mine_method.Mine\nsolver: ${solver}\n"
-    )
+    node = "_target_: mine_method.Mine\nsolver: ${solver}\n"
+    (folder / "algorithm" / "mine.yaml").write_text(node)
     (folder / "mine_method.py").write_text(
         "from dataclasses import dataclass\n"
         "from fedclust.algorithms.fedavg import FedAvg\n"
@@ -361,12 +354,8 @@ def test_a_value_is_written_as_somebody_would_type_it(value: object, typed: str)
 
 def test_a_list_is_what_a_sweep_tries() -> None:
     given = {"algorithm": ["lcfl", "a,b"], "seeds": [[0, 1], [2]], "rounds": 3}
-    assert as_typed(["-x"], given, many=True) == [
-        "-x",
-        "algorithm=lcfl,'a,b'",
-        "seeds=[0, 1],[2]",
-        "rounds=3",
-    ]
+    typed = ["-x", "algorithm=lcfl,'a,b'", "seeds=[0, 1],[2]", "rounds=3"]
+    assert as_typed(["-x"], given, many=True) == typed
 
 
 @pytest.mark.slow
@@ -386,19 +375,9 @@ def test_workers_that_a_launcher_keeps_belong_to_the_newest_sweep(tmp_path: Path
 @pytest.mark.full
 @pytest.mark.parametrize("code", ["0", "", "3", "'words'"])
 def test_a_users_exit_is_a_mistake_of_the_method(tmp_path: Path, code: str) -> None:
-    own = tmp_path / "own"
-    (own / "algorithm").mkdir(parents=True)
-    (own / "mine.py").write_text(
-        "import sys\nfrom dataclasses import dataclass\n"
-        "from fedclust.algorithms.fedavg import FedAvg\n\n\n"
-        "@dataclass(frozen=True)\nclass Mine(FedAvg):\n"
-        f"    def round(self, *given, **more):\n        sys.exit({code})\n"
-    )
-    text = (CONF / "algorithm" / "fedavg.yaml").read_text(encoding="utf-8")
-    lines = [one for one in text.splitlines() if not one.startswith("_target_")]
-    (own / "algorithm" / "mine.yaml").write_text("\n".join([*lines, "_target_: mine.Mine"]) + "\n")
+    own_method(tmp_path / "own", f"__import__('sys').exit({code})")
     with pytest.raises(RuntimeError, match=r"sys\.exit\(.*\) was called"):
-        fedclust.run(TINY, algorithm="mine", config_dir=own)
+        fedclust.run(TINY, algorithm="mine", config_dir="own")
 
 
 @pytest.mark.full

@@ -21,7 +21,6 @@ from configs import NODES as GROUPS
 from configs import chosen, composed, names, unresolved, with_algorithm
 from hydra.utils import get_object
 
-from fedclust.config.about import KEYS, about
 from fedclust.config.build import build
 from fedclust.config.objects import Objects
 from fedclust.config.parts import PARTS, Part
@@ -80,11 +79,6 @@ OWN_DEFAULTS = [
     for group, name in CHOICES
     if group not in ("model", "solver") and name not in VARIANTS.get(group, ())
 ]
-
-
-@pytest.mark.parametrize("name", names("algorithm"))
-def test_a_method_says_its_paper_what_has_been_run_and_its_line(name: str) -> None:
-    assert KEYS.keys() >= about(name).keys() >= {"paper", "run", "look", "reads"}
 
 
 @pytest.mark.parametrize(
@@ -277,23 +271,17 @@ def test_interpolations_reach_the_algorithms() -> None:
 def test_what_an_experiment_sets_once_reaches_the_algorithms_that_know_it() -> None:
     given = {"warmup_participation": 0.6, "cluster_choice": "test_loss", "restart_fraction": 0.2}
     overrides = [f"common.{key}={value}" for key, value in given.items()]
+
+    def node(algorithm: str, *keys: str) -> Any:
+        return composed(*keys, f"algorithm={algorithm}")["algorithm"]
+
     for algorithm in ("lcfl", "diffnorm", "gradcos"):
-        assert (
-            composed(*overrides, f"algorithm={algorithm}")["algorithm"]["warmup"]["participation"]
-            == 0.6
-        )
+        assert node(algorithm, *overrides)["warmup"]["participation"] == 0.6
     for algorithm in ("ifca", "cfl_mgd"):
-        node = composed(*overrides, f"algorithm={algorithm}")["algorithm"]
-        assert (node["cluster_choice"], node["restart_fraction"]) == ("test_loss", 0.2)
+        found = node(algorithm, *overrides)
+        assert (found["cluster_choice"], found["restart_fraction"]) == ("test_loss", 0.2)
     for algorithm in ("fedavg", "fedbcd", "local"):
-        with_them, without = (
-            composed(*o, f"algorithm={algorithm}")["algorithm"] for o in (overrides, [])
-        )
-        assert with_them == without
-    for algorithm in ("fedavg", "fedprox"):
-        assert composed("common.aggregation=by_samples", f"algorithm={algorithm}")["algorithm"][
-            "aggregation"
-        ] == ("by_samples")
+        assert node(algorithm, *overrides) == node(algorithm)
     shifts = ("common.swap_probability=0.3", "common.release_every=7")
     for scenario, key, value in (
         ("swap_all", "probability", 0.3),
@@ -302,7 +290,7 @@ def test_what_an_experiment_sets_once_reaches_the_algorithms_that_know_it() -> N
     ):
         assert composed(*shifts, f"scenario={scenario}")["scenario"][key] == value
     # methods whose definition fixes the choice keep theirs
-    assert composed(*overrides, "algorithm=ifca_flex")["algorithm"]["cluster_choice"] == "last"
+    assert node("ifca_flex", *overrides)["cluster_choice"] == "last"
 
 
 @pytest.mark.thinned

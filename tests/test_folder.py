@@ -6,8 +6,8 @@ import fcntl
 import json
 import re
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
+from refusals import refused
 
 from fedclust.core.client_models import ClientModels
 from fedclust.helpers.errors import RunFolderError
@@ -33,24 +34,35 @@ CONFIG = {
 CPU = torch.device("cpu")
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a job's folder is to be."""
+    return tmp_path / "run"
+
+
 def folder(path: Path, **changes: Any) -> RunFolder:
     return RunFolder(path, {**CONFIG, **changes})
 
 
+@contextmanager
+def held(path: Path, **changes: Any) -> Iterator[RunFolder]:
+    """The folder, locked by this process meanwhile."""
+    run = folder(path, **changes)
+    run.acquire({})
+    yield run
+    run.release()
+
+
+def contents(path: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
 def test_the_hash_covers_results_and_nothing_else() -> None:
-    same = [
-        {"name": "y"},
-        {"checkpoint_seconds": 3},
-        {"progress": False},
-        {"dataset": {"_target_": "d", "root": "b"}},
-    ]
+    other_place, other_data = ({"_target_": t, "root": r} for t, r in (("d", "b"), ("e", "a")))
+    same = [{"name": "y"}, {"checkpoint_seconds": 3}, {"progress": False}, {"dataset": other_place}]
     for change in same:
         assert config_hash({**CONFIG, **change}) == config_hash(CONFIG)
-    for change in (
-        {"rounds": 4},
-        {"solver": {"lr": 0.2}},
-        {"dataset": {"_target_": "e", "root": "a"}},
-    ):
+    for change in ({"rounds": 4}, {"solver": {"lr": 0.2}}, {"dataset": other_data}):
         assert config_hash({**CONFIG, **change}) != config_hash(CONFIG)
 
 
@@ -67,8 +79,7 @@ def test_a_solver_from_before_an_option_is_that_with_its_default_wherever_it_sta
     assert hashed({**now, "nesterov": True}) != hashed(before)
 
 
-def test_what_began_a_job_computes_the_rest(tmp_path: Path) -> None:
-    path = tmp_path / "run"
+def test_what_began_a_job_computes_the_rest(path: Path) -> None:
     assert folder(path, engine="auto").engine() == "auto"
     with suppress(RunFolderError):
         folder(path, engine="auto").acquire({"engine": "loop"})
@@ -78,31 +89,26 @@ def test_what_began_a_job_computes_the_rest(tmp_path: Path) -> None:
     assert folder(path, engine="auto").engine() == "auto"
 
 
-def test_a_number_that_was_not_recorded_is_not_found_done(tmp_path: Path) -> None:
-    folder(tmp_path / "run", discrepancy=False).acquire({})
+def test_a_number_that_was_not_recorded_is_not_found_done(path: Path) -> None:
+    folder(path, discrepancy=False).acquire({})
     with pytest.raises(RunFolderError, match=r"was computed without discrepancy=true"):
-        folder(tmp_path / "run", discrepancy=True).check()
+        folder(path, discrepancy=True).check()
 
 
-def test_a_config_spelt_otherwise_is_the_same(tmp_path: Path) -> None:
+def test_a_config_spelt_otherwise_is_the_same(path: Path) -> None:
     """0 and 0.0 are one rate, and `common` counts where a group has read it."""
-    job = folder(tmp_path / "run", solver={"lr": 0.0}, common={"aggregation": "uniform"})
-    job.acquire({})
-    job.save(0, {0: {"state": {"n": 3}}}, {"rounds_csv": 12})
-    job.release()
-    same = folder(tmp_path / "run", solver={"lr": 0}, common={"new": 1})
-    same.acquire({})
-    loaded = same.load(CPU)
-    assert loaded[0] == 0
-    same.release()
+    with held(path, solver={"lr": 0.0}, common={"aggregation": "uniform"}) as job:
+        job.save(0, {0: {"state": {"n": 3}}}, {"rounds_csv": 12})
+    with held(path, solver={"lr": 0}, common={"new": 1}) as same:
+        assert same.load(CPU)[0] == 0
     assert same.config["dataset"] == {"_target_": "d", "root": "a"}, "where the files lie stays"
     for other in ({"lr": 1e-9}, {"lr": False}, {"lr": 0, "momentum": 0}):
         with pytest.raises(RunFolderError, match="belongs to another config"):
-            folder(tmp_path / "run", solver=other, common={}).check()
+            folder(path, solver=other, common={}).check()
 
 
-def test_a_checkpoint_comes_back_bit_by_bit(tmp_path: Path) -> None:
-    run = folder(tmp_path / "run")
+def test_a_checkpoint_comes_back_bit_by_bit(path: Path) -> None:
+    run = folder(path)
     run.acquire({})
     models = torch.randn(3, 5)
     content = {
@@ -110,44 +116,42 @@ def test_a_checkpoint_comes_back_bit_by_bit(tmp_path: Path) -> None:
         "failed": None,
     }
     run.save(4, {0: content, 7: content}, {"rounds_csv": 12})
-    loaded = run.load(CPU)
-    assert loaded is not None
-    t, seeds, position = loaded
+    t, seeds, position = run.load(CPU)
     assert (t, position, sorted(seeds)) == (4, {"rounds_csv": 12}, [0, 7])
     assert torch.equal(seeds[7]["state"]["models"], models[1:])
     assert seeds[0]["state"]["none"] is None
     for t in (5, 9):
         run.save(t, {0: content, 7: content}, {"rounds_csv": 20})
-    kept = sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("round=*"))
+    kept = sorted(p.name for p in (path / "checkpoints").glob("round=*"))
     assert kept == ["round=5", "round=9"]
 
 
-def test_a_view_is_saved_without_what_it_looks_into(tmp_path: Path) -> None:
-    run = folder(tmp_path / "run")
+def test_a_view_is_saved_without_what_it_looks_into(path: Path) -> None:
+    run = folder(path)
     run.acquire({})
     run.save(0, {0: {"state": {"row": torch.zeros(1000, 100)[3]}}}, {})
-    assert (tmp_path / "run" / "checkpoints" / "round=0" / "seed=0.pt").stat().st_size < 10_000
+    assert (path / "checkpoints" / "round=0" / "seed=0.pt").stat().st_size < 10_000
 
 
-def test_what_clients_share_is_saved_once(tmp_path: Path) -> None:
-    run = folder(tmp_path / "run")
+def test_what_clients_share_is_saved_once(path: Path) -> None:
+    run = folder(path)
     run.acquire({})
     rows = torch.randn(2, 100)
     models = ClientModels.alike(rows[:1], 1000).replaced(torch.tensor([3]), rows[1:])
     run.save(0, {0: {"state": {"local": models}}}, {})
-    assert (tmp_path / "run" / "checkpoints" / "round=0" / "seed=0.pt").stat().st_size < 20_000
+    assert (path / "checkpoints" / "round=0" / "seed=0.pt").stat().st_size < 20_000
     loaded = run.load(CPU)
     assert torch.equal(ClientModels.restored(**loaded[1][0]["state"]["local"]).all(), models.all())
 
 
-def test_a_half_written_checkpoint_does_not_count(tmp_path: Path) -> None:
-    run = folder(tmp_path / "run")
+def test_a_half_written_checkpoint_does_not_count(path: Path) -> None:
+    run = folder(path)
     run.acquire({})
     run.save(1, {0: {"state": {"x": torch.ones(1)}}}, {"p": 1})
-    partial = tmp_path / "run" / "checkpoints" / "round=2.partial"
+    partial = path / "checkpoints" / "round=2.partial"
     partial.mkdir()
     (partial / "seed=0.pt").write_bytes(b"half")
-    whole = tmp_path / "run" / "checkpoints" / "round=3"
+    whole = path / "checkpoints" / "round=3"
     whole.mkdir()  # renamed, but latest.json was not replaced yet
     loaded = run.load(CPU)
     assert loaded[0] == 1
@@ -160,22 +164,18 @@ SEEDS = {seed: {"state": {"x": torch.full((5,), float(seed))}} for seed in (0, 1
 
 def saved(path: Path, *rounds: int) -> RunFolder:
     """A folder with checkpoints of some rounds and a results file that grew in each."""
-    run = folder(path)
-    run.acquire({})
-    for t in rounds:
-        (path / "rounds.csv").write_text("a,b\n" * (t + 1))
-        seal = sealed_file(path / "rounds.csv")
-        run.save(t, SEEDS, {"round": t, "files": {"rounds.csv": seal}})
-    run.release()
+    with held(path) as run:
+        for t in rounds:
+            (path / "rounds.csv").write_text("a,b\n" * (t + 1))
+            seal = sealed_file(path / "rounds.csv")
+            run.save(t, SEEDS, {"round": t, "files": {"rounds.csv": seal}})
     return run
 
 
 def loaded(path: Path) -> tuple[int, list[str]]:
     """The round a new process continues after, and what it remarks."""
-    run = folder(path)
-    run.acquire({})
-    found = run.load(CPU)
-    run.release()
+    with held(path) as run:
+        found = run.load(CPU)
     for seed, content in found[1].items():
         assert content["state"]["x"].tolist() == [float(seed)] * 5
     return found[0], run.remarks
@@ -196,10 +196,7 @@ def swap(folder: Path) -> None:
 
 DAMAGE = {
     "flipped bit": ("seed=0.pt", lambda root: flip(root / "round=3" / "seed=0.pt", 700)),
-    "truncated": (
-        "seed=1.pt",
-        lambda root: (root / "round=3" / "seed=1.pt").write_bytes(b"half"),
-    ),
+    "truncated": ("seed=1.pt", lambda root: (root / "round=3/seed=1.pt").write_bytes(b"half")),
     "deleted": ("seed=1.pt is gone", lambda root: (root / "round=3" / "seed=1.pt").unlink()),
     "swapped seeds": ("seed=0.pt", lambda root: swap(root / "round=3")),
     "other numbers": (
@@ -218,12 +215,12 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_checkpoint_is_passed_over_for_the_older_one(tmp_path: Path, damage: str) -> None:
-    saved(tmp_path / "run", 1, 2, 3)
-    assert loaded(tmp_path / "run") == (3, [])
+def test_a_damaged_checkpoint_is_passed_over_for_the_older_one(path: Path, damage: str) -> None:
+    saved(path, 1, 2, 3)
+    assert loaded(path) == (3, [])
     named, do = DAMAGE[damage]
-    do(tmp_path / "run" / "checkpoints")
-    t, remarks = loaded(tmp_path / "run")
+    do(path / "checkpoints")
+    t, remarks = loaded(path)
     assert t == 2
     assert len(remarks) == 1
     assert named in remarks[0]
@@ -231,44 +228,40 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_older_one(tmp_path: Path, d
 
 
 @pytest.mark.parametrize("content", ["", "{", "{}", "[1]", '{"round": 9}'])
-def test_the_records_of_the_rounds_stand_in_for_latest_json(tmp_path: Path, content: str) -> None:
-    saved(tmp_path / "run", 1, 2)
-    (tmp_path / "run" / "checkpoints" / "latest.json").write_text(content)
-    t, remarks = loaded(tmp_path / "run")
+def test_the_records_of_the_rounds_stand_in_for_latest_json(path: Path, content: str) -> None:
+    saved(path, 1, 2)
+    (path / "checkpoints" / "latest.json").write_text(content)
+    t, remarks = loaded(path)
     assert t == 2
     assert "latest.json is damaged" in remarks[0]
 
 
-def test_with_both_checkpoints_damaged_nothing_is_overwritten(tmp_path: Path) -> None:
-    saved(tmp_path / "run", 1, 2)
+def test_with_both_checkpoints_damaged_nothing_is_overwritten(path: Path) -> None:
+    saved(path, 1, 2)
     for t in (1, 2):
-        flip(tmp_path / "run" / "checkpoints" / f"round={t}" / "seed=0.pt", 700)
-    before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
-    run = folder(tmp_path / "run")
-    with pytest.raises(
-        RunFolderError,
-        match=r"round=2/seed=0\.pt is damaged, and the older .* of no use .*round=1/seed=0\.pt",
-    ) as error:
+        flip(path / "checkpoints" / f"round={t}" / "seed=0.pt", 700)
+    before = contents(path)
+    run = folder(path)
+    newer, older = (rf"round={t}/seed=0\.pt" for t in (2, 1))
+    with refused(RunFolderError, f"{newer} is damaged, and the older .* of no use .*{older}"):
         run.acquire({"another": 1})
-    assert "\n" not in str(error.value)
-    assert before == {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    assert before == contents(path)
 
 
-def test_what_cannot_be_read_is_not_gone(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_not_gone(path: Path) -> None:
     """A disk that fails for a while must cost no rounds."""
-    saved(tmp_path / "run", 1, 2)
+    saved(path, 1, 2)
     for t in (1, 2):
-        state = tmp_path / "run" / "checkpoints" / f"round={t}" / "seed=0.pt"
+        state = path / "checkpoints" / f"round={t}" / "seed=0.pt"
         state.unlink()
         state.mkdir()
     with pytest.raises(RunFolderError, match=r"round=2/seed=0\.pt cannot be read"):
-        folder(tmp_path / "run").acquire({})
-    assert (tmp_path / "run" / "checkpoints" / "round=2" / "seed=1.pt").exists()
+        folder(path).acquire({})
+    assert (path / "checkpoints" / "round=2" / "seed=1.pt").exists()
 
 
-def test_a_folder_from_a_copy_that_ends_before_its_checkpoints_begins_anew(tmp_path: Path) -> None:
+def test_a_folder_from_a_copy_that_ends_before_its_checkpoints_begins_anew(path: Path) -> None:
     """rounds.csv was copied two rounds before the checkpoints were: nothing there is wrong."""
-    path = tmp_path / "run"
     saved(path, 1, 2)
     (path / "rounds.csv").write_text("a,b\n")
     run = folder(path)
@@ -284,25 +277,23 @@ def test_a_folder_from_a_copy_that_ends_before_its_checkpoints_begins_anew(tmp_p
     assert [p.name for p in path.glob("checkpoints/round=*")] == ["round=0"]
 
 
-def test_a_checkpoint_of_another_config_is_not_taken(tmp_path: Path) -> None:
-    saved(tmp_path / "run", 1)
-    other = folder(tmp_path / "other", rounds=9)
-    other.acquire({})
-    shutil.copytree(tmp_path / "run" / "checkpoints", tmp_path / "other" / "checkpoints")
-    other.release()
+def test_a_checkpoint_of_another_config_is_not_taken(tmp_path: Path, path: Path) -> None:
+    saved(path, 1)
+    with held(tmp_path / "other", rounds=9):
+        shutil.copytree(path / "checkpoints", tmp_path / "other" / "checkpoints")
     with pytest.raises(RunFolderError, match=r"latest\.json is damaged"):
         folder(tmp_path / "other", rounds=9).acquire({})
 
 
-def test_a_status_changed_by_hand_is_told(tmp_path: Path) -> None:
-    run = saved(tmp_path / "run", 1)
+def test_a_status_changed_by_hand_is_told(path: Path) -> None:
+    run = saved(path, 1)
     run.write_status(state="running", rounds_done=2)
     assert run.status == {"state": "running", "rounds_done": 2}
-    file = tmp_path / "run" / "status.json"
+    file = path / "status.json"
     file.write_text(file.read_text().replace("running", "done"))
     assert run.status == {"state": "unknown"}
     assert not run.is_done()
-    t, remarks = loaded(tmp_path / "run")
+    t, remarks = loaded(path)
     assert t == 1
     assert "status.json is damaged or was changed by hand" in remarks[0]
 
@@ -317,8 +308,7 @@ def done(path: Path) -> RunFolder:
     return run
 
 
-def test_a_finished_job_is_done_as_long_as_its_results_are_whole(tmp_path: Path) -> None:
-    path = tmp_path / "run"
+def test_a_finished_job_is_done_as_long_as_its_results_are_whole(path: Path) -> None:
     done(path)
     assert folder(path).is_done()
     (path / "status.json").unlink()
@@ -340,8 +330,7 @@ def test_a_finished_job_is_done_as_long_as_its_results_are_whole(tmp_path: Path)
         run.acquire({})
 
 
-def test_a_finished_job_tells_of_weights_that_are_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "run"
+def test_a_finished_job_tells_of_weights_that_are_damaged(path: Path) -> None:
     done(path)
     file = max(path.glob("checkpoints/round=*")) / "seed=0.pt"
     flip(file, 30)
@@ -350,8 +339,7 @@ def test_a_finished_job_tells_of_weights_that_are_damaged(tmp_path: Path) -> Non
     assert run.remarks == [f"{file}, trained weights, is damaged; the results are whole"]
 
 
-def test_a_finished_job_tells_of_arrays_that_are_gone(tmp_path: Path) -> None:
-    path = tmp_path / "run"
+def test_a_finished_job_tells_of_arrays_that_are_gone(path: Path) -> None:
     run = saved(path, 1)
     for name in ("clients.parquet", "summary.csv", "rounds.csv"):
         (path / name).write_text(name)
@@ -371,8 +359,7 @@ def test_a_finished_job_tells_of_arrays_that_are_gone(tmp_path: Path) -> None:
     ]
 
 
-def test_another_sealed_file_under_a_name_is_damage(tmp_path: Path) -> None:
-    path = tmp_path / "run"
+def test_another_sealed_file_under_a_name_is_damage(path: Path) -> None:
     done(path)
     records = path / "checkpoints"
     (records / "done.json").write_bytes((path / "status.json").read_bytes())
@@ -384,8 +371,7 @@ def test_another_sealed_file_under_a_name_is_damage(tmp_path: Path) -> None:
         folder(path).load(CPU)
 
 
-def test_a_damaged_seal_of_the_results_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "run"
+def test_a_damaged_seal_of_the_results_is_told(path: Path) -> None:
     done(path)
     flip(path / "checkpoints" / "done.json", 30)
     run = folder(path)
@@ -393,8 +379,7 @@ def test_a_damaged_seal_of_the_results_is_told(tmp_path: Path) -> None:
     assert "done.json is damaged, so the results were not compared" in run.remarks[0]
 
 
-def test_without_checkpoints_a_job_stays_done(tmp_path: Path) -> None:
-    path = tmp_path / "run"
+def test_without_checkpoints_a_job_stays_done(path: Path) -> None:
     done(path)
     shutil.rmtree(path / "checkpoints")
     assert folder(path).is_done()
@@ -402,48 +387,44 @@ def test_without_checkpoints_a_job_stays_done(tmp_path: Path) -> None:
     assert not folder(path).is_done()
 
 
-def test_a_config_changed_by_hand_is_refused(tmp_path: Path) -> None:
-    saved(tmp_path / "run", 1)
-    file = tmp_path / "run" / "config.yaml"
+def test_a_config_changed_by_hand_is_refused(path: Path) -> None:
+    saved(path, 1)
+    file = path / "config.yaml"
     file.write_text(file.read_text().replace("lr: 0.1", "lr: 0.2"))
     with pytest.raises(RunFolderError, match=r"config\.yaml was changed by hand"):
-        folder(tmp_path / "run").acquire({})
+        folder(path).acquire({})
 
 
-def test_a_config_cut_off_is_named_as_damaged(tmp_path: Path) -> None:
-    saved(tmp_path / "run", 1)
-    file = tmp_path / "run" / "config.yaml"
+def test_a_config_cut_off_is_named_as_damaged(path: Path) -> None:
+    saved(path, 1)
+    file = path / "config.yaml"
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[: len(lines) // 2]))
     with pytest.raises(RunFolderError, match=r"config\.yaml is damaged: its hash"):
-        folder(tmp_path / "run").acquire({})
+        folder(path).acquire({})
 
 
-def test_files_that_follow_from_the_job_are_written_again(tmp_path: Path) -> None:
-    saved(tmp_path / "run", 1)
-    file = tmp_path / "run" / "config.yaml"
+def test_files_that_follow_from_the_job_are_written_again(path: Path) -> None:
+    saved(path, 1)
+    file = path / "config.yaml"
     whole = file.read_text()
     file.write_text(whole.replace("name: x", "name: y"))  # no part of the hash
-    _, remarks = loaded(tmp_path / "run")
+    _, remarks = loaded(path)
     assert remarks == [f"{file} was damaged, changed by hand or gone, and is written again"]
     assert file.read_text() == whole
 
 
-def test_other_data_are_refused(tmp_path: Path) -> None:
-    run = folder(tmp_path / "run")
-    run.acquire({})
-    run.same_data({"the examples": "a", "the partition of seed 0": "b"})
-    run.save(0, SEEDS, {})
-    run.release()
-    again = folder(tmp_path / "run")
-    again.acquire({})
-    again.same_data({"the examples": "a", "the partition of seed 0": "b"})
-    with pytest.raises(RunFolderError, match=r"other data \(the partition of seed 0 changed\)"):
-        again.same_data({"the examples": "a", "the partition of seed 0": "c"})
-    again.release()
+def test_other_data_are_refused(path: Path) -> None:
+    with held(path) as run:
+        run.same_data({"the examples": "a", "the partition of seed 0": "b"})
+        run.save(0, SEEDS, {})
+    with held(path) as again:
+        again.same_data({"the examples": "a", "the partition of seed 0": "b"})
+        with pytest.raises(RunFolderError, match=r"data \(the partition of seed 0 changed\)"):
+            again.same_data({"the examples": "a", "the partition of seed 0": "c"})
 
 
-def test_changed_code_that_a_job_uses_is_told(tmp_path: Path) -> None:
+def test_changed_code_that_a_job_uses_is_told(tmp_path: Path, path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "method.py").write_text("import helper")
@@ -451,7 +432,7 @@ def test_changed_code_that_a_job_uses_is_told(tmp_path: Path) -> None:
     config = {**CONFIG, "algorithm": {"_target_": "method.Mine"}}
 
     def changes() -> tuple[str, ...]:
-        run = RunFolder(tmp_path / "run", config, mine)
+        run = RunFolder(path, config, mine)
         run.acquire({"compiled": True})
         run.release()
         assert run.changes.means == ""
@@ -463,13 +444,13 @@ def test_changed_code_that_a_job_uses_is_told(tmp_path: Path) -> None:
     (mine / "helper.py").write_text("a = 2")
     assert changes() == ("helper.py",)
     assert changes() == ()
-    file = tmp_path / "run" / "versions.json"
+    file = path / "versions.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "user_files": "e8b8"}))
     assert changes() == ()  # an earlier version did not know which files
 
 
-def test_what_a_kill_left_is_removed(tmp_path: Path) -> None:
-    run = saved(tmp_path / "run", 1)
+def test_what_a_kill_left_is_removed(path: Path) -> None:
+    run = saved(path, 1)
     left = [".status.json.a.fedclust.tmp", "clients/.part-000000.parquet.x.fedclust.tmp", ".x.tmp"]
     for name in left:
         (run.path / name).parent.mkdir(exist_ok=True)
@@ -480,8 +461,8 @@ def test_what_a_kill_left_is_removed(tmp_path: Path) -> None:
     assert not (run.path / "checkpoints" / "round=2.partial").exists()
 
 
-def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
-    first, second = folder(tmp_path / "run"), folder(tmp_path / "run")
+def test_two_processes_cannot_write_one_folder(path: Path) -> None:
+    first, second = folder(path), folder(path)
     first.acquire({})
     with pytest.raises(RunFolderError, match="another process"):
         second.acquire({})
@@ -490,25 +471,24 @@ def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
     second.release()
 
 
-def test_a_lock_that_comes_late_finds_the_job_done(tmp_path: Path) -> None:
+def test_a_lock_that_comes_late_finds_the_job_done(path: Path) -> None:
     """A second process looked before the first had finished, and got the lock after that."""
-    path = tmp_path / "run"
     second = folder(path)
     saved(path, 1)
     assert not second.is_done()
     done(path)
     shutil.rmtree(path / "clients", ignore_errors=True)
-    before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    before = contents(path)
     assert not second.acquire({})
-    assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == before
+    assert contents(path) == before
     assert folder(path).is_done()
 
 
 def test_a_lock_on_a_folder_that_is_gone_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first process abandons its job between the second's opening of the lock and taking it."""
-    first, second = folder(tmp_path / "run"), folder(tmp_path / "run")
+    first, second = folder(path), folder(path)
     first.acquire({})
     plain = fcntl.flock
 
@@ -521,15 +501,14 @@ def test_a_lock_on_a_folder_that_is_gone_is_none(
     assert second.acquire({})
     monkeypatch.undo()
     with pytest.raises(RunFolderError, match="another process"):
-        folder(tmp_path / "run").acquire({})
+        folder(path).acquire({})
 
 
-def test_another_config_is_refused(tmp_path: Path) -> None:
-    run = folder(tmp_path / "run")
-    run.acquire({})
-    run.release()
+def test_another_config_is_refused(path: Path) -> None:
+    with held(path):
+        pass
     with pytest.raises(RunFolderError, match="another config"):
-        folder(tmp_path / "run", rounds=9).acquire({})
+        folder(path, rounds=9).acquire({})
 
 
 def test_an_abandoned_folder_is_gone_but_never_one_that_was_there(tmp_path: Path) -> None:
@@ -537,9 +516,8 @@ def test_an_abandoned_folder_is_gone_but_never_one_that_was_there(tmp_path: Path
     made.acquire({})
     made.abandon()
     assert not (tmp_path / "made").exists()
-    kept = folder(tmp_path / "kept")
-    kept.acquire({})
-    kept.release()
+    with held(tmp_path / "kept"):
+        pass
     again = folder(tmp_path / "kept")
     again.acquire({})
     again.save(0, {0: {"state": {}}}, {})
@@ -547,8 +525,7 @@ def test_an_abandoned_folder_is_gone_but_never_one_that_was_there(tmp_path: Path
     assert (tmp_path / "kept" / "config.yaml").is_file()
 
 
-def test_what_somebody_saves_meanwhile_outlives_an_impossible_job(tmp_path: Path) -> None:
-    path = tmp_path / "run"
+def test_what_somebody_saves_meanwhile_outlives_an_impossible_job(path: Path) -> None:
     path.mkdir()
     for name in (".lock", "multirun.yaml"):  # of whoever
         (path / name).write_text("")
@@ -572,8 +549,7 @@ def test_a_folder_with_files_of_somebody_else_is_refused(tmp_path: Path) -> None
     assert [p.name for p in thesis.parent.iterdir()] == ["thesis.txt"]
 
 
-def test_a_folder_of_a_job_killed_at_once_is_taken(tmp_path: Path) -> None:
-    path = tmp_path / "run"
+def test_a_folder_of_a_job_killed_at_once_is_taken(path: Path) -> None:
     path.mkdir()
     for name in (".lock", ".config.yaml.x1.fedclust.tmp"):
         (path / name).write_text("")
@@ -581,13 +557,13 @@ def test_a_folder_of_a_job_killed_at_once_is_taken(tmp_path: Path) -> None:
     assert sorted(p.name for p in path.iterdir()) == [".lock", "config.yaml", "versions.json"]
 
 
-def test_a_tracker_may_write_before_the_folder_is_taken(tmp_path: Path) -> None:
-    run = folder(tmp_path / "run")
+def test_a_tracker_may_write_before_the_folder_is_taken(path: Path) -> None:
+    run = folder(path)
     run.check()
-    (tmp_path / "run" / "wandb").mkdir(parents=True)
+    (path / "wandb").mkdir(parents=True)
     run.acquire({})
     run.abandon()
-    assert not (tmp_path / "run").exists()
+    assert not path.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_named() -> None:
@@ -612,9 +588,8 @@ def test_what_computed_a_job_before_is_kept(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_account_of_versions_is_replaced(tmp_path: Path) -> None:
-    first = folder(tmp_path / "job")
-    first.acquire({})
-    first.release()
+    with held(tmp_path / "job"):
+        pass
     (tmp_path / "job" / "versions.json").write_text("{")
     one = folder(tmp_path / "job")
     one.acquire({"compiled": True})
@@ -624,33 +599,30 @@ def test_an_unreadable_account_of_versions_is_replaced(tmp_path: Path) -> None:
 
 def finished(path: Path) -> RunFolder:
     """A finished job whose report was asked for under the title `old`."""
-    run = folder(path, report={"title": "old"}, tags={})
-    run.acquire({})
-    for name in ("rounds.csv", "clients.parquet"):
-        (path / name).write_text("")
-    run.finish({"state": "done"})
-    run.release()
+    with held(path, report={"title": "old"}, tags={}) as run:
+        for name in ("rounds.csv", "clients.parquet"):
+            (path / name).write_text("")
+        run.finish({"state": "done"})
     return run
 
 
 def unfinished(path: Path) -> RunFolder:
     """A job with the same report that was interrupted."""
-    run = folder(path, report={"title": "old"}, tags={})
-    run.acquire({})
-    run.save(0, {0: {"state": {}}}, {})
-    run.release()
+    with held(path, report={"title": "old"}, tags={}) as run:
+        run.save(0, {0: {"state": {}}}, {})
     return run
 
 
 @pytest.mark.parametrize("killed_at", range(4))
 @pytest.mark.parametrize("make", [finished, unfinished])
 def test_a_kill_while_a_config_is_renewed_leaves_no_false_seal(
-    tmp_path: Path,
+    path: Path,
     make: Callable[[Path], RunFolder],
     killed_at: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path, written = make(tmp_path / "run").path, 0
+    written = 0
+    make(path)
 
     def write(file: Path, content: str) -> None:
         nonlocal written
@@ -660,13 +632,12 @@ def test_a_kill_while_a_config_is_renewed_leaves_no_false_seal(
         atomic_write(file, content)
 
     def renew() -> None:
-        run = folder(path, report={"title": "new"}, tags={})
+        new = {"report": {"title": "new"}, "tags": {}}
         if make is finished:
-            run.renew()
-        else:
-            run.acquire({})
+            folder(path, **new).renew()
+            return
+        with held(path, **new) as run:
             run.save(1, {0: {"state": {}}}, {})
-            run.release()
 
     def damaged() -> list[str]:
         return broken(Run(path, {}, {}, {}))

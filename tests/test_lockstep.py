@@ -78,6 +78,13 @@ def shards(*first: int, width: int = 3) -> Shards:
 SOLVER = Solver(lr=0.1)
 
 
+def trained(lockstep: Lockstep, *first: int, solver: Solver = SOLVER, **more: Any) -> LocalResult:
+    """One model of ones, trained on rows that begin with these numbers."""
+    label = torch.zeros(len(first), dtype=torch.int64)
+    call = TrainCall(torch.ones(1, 2), label, shards(*first), solver, 0.1)
+    return lockstep.answer(replace(call, **more))
+
+
 def test_calls_that_meet_are_merged_and_results_go_back_to_their_seed() -> None:
     engine = Doubling()
     lockstep = Lockstep(engine)
@@ -94,10 +101,10 @@ def test_calls_that_meet_are_merged_and_results_go_back_to_their_seed() -> None:
             lockstep.answer(TestCall(models, torch.tensor([0]), shards(1, width=2))),
         )
 
-    results = lockstep.map({seed: lambda seed=seed: work(seed) for seed in (1, 2, 5)})  # type: ignore[misc]
+    results = lockstep.map({seed: lambda seed=seed: work(seed) for seed in (1, 2, 5)})
     assert engine.calls == [("train", 6), ("loss", 1), ("loss", 1), ("loss", 1), ("test", 3)]
     for seed in (1, 2, 5):
-        params, table, (loss_sum, correct) = results[seed].outcome  # type: ignore[misc]
+        params, table, (loss_sum, correct) = results[seed].outcome
         assert params.tolist() == [[12.0 * seed] * 2, [2.0 * seed + 7] * 2]
         assert table.tolist() == [[2.0 * seed * seed] * 2]
         assert loss_sum.tolist() == [2.0 * seed]
@@ -108,28 +115,23 @@ def test_everything_is_computed_on_the_calling_thread() -> None:
     engine = Doubling()
     lockstep = Lockstep(engine)
 
-    def train() -> LocalResult:
-        one = torch.ones(1, 2)
-        return lockstep.answer(TrainCall(one, torch.tensor([0]), shards(1), SOLVER, 0.1))
-
-    lockstep.map({0: train, 1: train})
+    lockstep.map(dict.fromkeys((0, 1), lambda: trained(lockstep, 1)))
     assert engine.threads == {threading.get_ident()}
 
 
 def test_calls_with_other_batches_or_slots_are_not_merged() -> None:
     engine = Doubling()
     lockstep = Lockstep(engine)
-    one, zero = torch.ones(1, 2), torch.tensor([0])
-    smaller = replace(SOLVER, batch_size=7)
+    one, smaller = torch.ones(1, 2), replace(SOLVER, batch_size=7)
     works = {
-        0: lambda: lockstep.answer(TrainCall(one, zero, shards(1), SOLVER, 0.1)),
-        1: lambda: lockstep.answer(TrainCall(one, zero, shards(1), smaller, 0.1)),
-        2: lambda: lockstep.answer(TrainCall(one, zero, shards(1), SOLVER, 0.1, slots=one)),
-        3: lambda: lockstep.answer(TrainCall(one, zero, shards(1), SOLVER, 0.1, slots=one)),
+        0: lambda: trained(lockstep, 1),
+        1: lambda: trained(lockstep, 1, solver=smaller),
+        2: lambda: trained(lockstep, 1, slots=one),
+        3: lambda: trained(lockstep, 1, slots=one),
     }
     results = lockstep.map(works)
     assert sorted(engine.calls) == [("train", 1), ("train", 1), ("train", 2)]
-    assert results[3].outcome.slots.tolist() == [[2.0, 2.0]]  # type: ignore[union-attr]
+    assert results[3].outcome.slots.tolist() == [[2.0, 2.0]]
 
 
 def test_partial_work_stays_with_its_rows() -> None:
@@ -143,16 +145,16 @@ def test_partial_work_stays_with_its_rows() -> None:
         answers: ClassVar = {**Doubling.answers, TrainCall: train}
 
     engine = Working()
-    lockstep, models, rows = Lockstep(engine), torch.ones(1, 2), torch.tensor([0, 0])
+    lockstep = Lockstep(engine)
 
     def work(part: list[float] | None) -> Tensor:
         some = replace(shards(1, 2), work=None if part is None else torch.tensor(part))
-        return lockstep.answer(TrainCall(models, rows, some, SOLVER, 0.1)).loss
+        return trained(lockstep, 1, 2, shards=some).loss
 
     parts = {0: [0.5, 1.0], 1: None, 2: [0.25, 0.75]}
-    results = lockstep.map({seed: lambda part=part: work(part) for seed, part in parts.items()})  # type: ignore[misc]
+    results = lockstep.map({seed: lambda part=part: work(part) for seed, part in parts.items()})
     assert engine.calls == [("work", 6), ("train", 6)]
-    assert [results[s].outcome.tolist() for s in parts] == [[0.5, 1.0], [1.0, 1.0], [0.25, 0.75]]  # type: ignore[union-attr]
+    assert [results[s].outcome.tolist() for s in parts] == [[0.5, 1.0], [1.0, 1.0], [0.25, 0.75]]
 
 
 def test_seeds_that_ask_for_different_numbers_of_things_all_finish() -> None:
@@ -161,12 +163,10 @@ def test_seeds_that_ask_for_different_numbers_of_things_all_finish() -> None:
     def work(times: int) -> float:
         value = torch.ones(1, 2)
         for _ in range(times):
-            value = lockstep.answer(
-                TrainCall(value, torch.tensor([0]), shards(0), SOLVER, 0.1)
-            ).params
+            value = trained(lockstep, 0, models=value).params
         return float(value.sum())
 
-    results = lockstep.map({n: lambda n=n: work(n) for n in range(4)})  # type: ignore[misc]
+    results = lockstep.map({n: lambda n=n: work(n) for n in range(4)})
     assert {n: turn.outcome for n, turn in results.items()} == {0: 2.0, 1: 4.0, 2: 8.0, 3: 16.0}
 
 
@@ -174,9 +174,7 @@ def test_one_seeds_error_leaves_the_others_alone() -> None:
     lockstep = Lockstep(Doubling())
 
     def train() -> Tensor:
-        return lockstep.answer(
-            TrainCall(torch.ones(1, 2), torch.tensor([0]), shards(1), SOLVER, 0.1)
-        ).params
+        return trained(lockstep, 1).params
 
     def fail() -> Tensor:
         train()
@@ -184,7 +182,7 @@ def test_one_seeds_error_leaves_the_others_alone() -> None:
 
     results = lockstep.map({0: fail, 1: train})
     assert isinstance(results[0].outcome, ValueError)
-    assert torch.equal(results[1].outcome, train())  # type: ignore[arg-type]
+    assert torch.equal(results[1].outcome, train())
 
 
 def test_an_error_of_the_engine_ends_all_seeds() -> None:
@@ -203,7 +201,7 @@ def test_an_error_of_the_engine_ends_all_seeds() -> None:
             unwound.append(seed)
 
     with pytest.raises(RuntimeError, match="no memory"):
-        lockstep.map({seed: lambda seed=seed: ask(seed) for seed in (0, 1)})  # type: ignore[misc]
+        lockstep.map({seed: lambda seed=seed: ask(seed) for seed in (0, 1)})
     assert unwound == [0, 1]
 
 

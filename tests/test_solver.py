@@ -10,39 +10,13 @@ import hydra
 import pytest
 import torch
 from omegaconf import OmegaConf
+from refusals import refused
 
 from fedclust.core.solver import Solver as Base
 from fedclust.helpers.errors import ConfigError
 from fedclust.solver import Solver
 
 CONF = sorted((Path(__file__).parents[1] / "conf" / "solver").glob("*.yaml"))
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("lr", 0.0),
-        ("lr", float("nan")),
-        ("lr", float("inf")),
-        ("decay", 0.0),
-        ("decay", 1.1),
-        ("batch_size", 0),
-        ("epochs", 0),
-        ("epochs", None),
-        ("steps", 3),
-        ("momentum", 1.0),
-        ("momentum", -0.1),
-        ("proximal", -1.0),
-        ("weight_decay", -1.0),
-    ],
-)
-def test_a_value_out_of_range_is_one_line_that_names_the_key(key: str, value: float | None) -> None:
-    settings = {"lr": 0.1, key: value}
-    with pytest.raises(
-        ConfigError, match=rf"solver\.{'epochs' if key == 'steps' else key}"
-    ) as error:
-        Solver(**settings)  # type: ignore[arg-type]
-    assert "\n" not in str(error.value)
 
 
 def test_steps_by_hand() -> None:
@@ -54,12 +28,6 @@ def test_steps_by_hand() -> None:
     assert whole.all_steps(count).tolist() == [0, 2, 2, 2]
     steps = Solver(lr=0.1, batch_size=10, epochs=None, steps=7)
     assert steps.all_steps(count).tolist() == [0, 7, 7, 7]
-
-
-def test_steps_instead_of_epochs() -> None:
-    with pytest.raises(ConfigError, match=r"solver\.steps"):
-        Solver(lr=0.1, epochs=None, steps=0)
-    assert Solver(lr=0.1, epochs=None, steps=2).steps == 2
 
 
 def test_rate_decays_per_round() -> None:
@@ -113,6 +81,14 @@ def test_schedules_by_hand(how: dict[str, Any], rates: list[float]) -> None:
 @pytest.mark.parametrize(
     ("key", "how"),
     [
+        *(("lr", {"lr": value}) for value in (0.0, float("nan"), float("inf"))),
+        *(("decay", {"decay": value}) for value in (0.0, 1.1)),
+        *((key, {key: 0}) for key in ("batch_size", "epochs")),
+        ("epochs", {"epochs": None}),
+        ("epochs", {"steps": 3}),
+        ("steps", {"epochs": None, "steps": 0}),
+        *(("momentum", {"momentum": value}) for value in (1.0, -0.1)),
+        *((key, {key: -1.0}) for key in ("proximal", "weight_decay")),
         ("decay", {"schedule": "constant", "decay": 0.9}),
         ("decay", {"schedule": "cosine", "length": 3, "decay": 0.9}),
         ("every", {"schedule": "step"}),
@@ -126,10 +102,11 @@ def test_schedules_by_hand(how: dict[str, Any], rates: list[float]) -> None:
         ("dampening", {"momentum": 0.9, "nesterov": True, "dampening": 0.1}),
     ],
 )
-def test_what_does_not_fit_together_is_one_line(key: str, how: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=rf"solver\.{key}") as error:
-        Solver(lr=0.1, **how)
-    assert "\n" not in str(error.value)
+def test_a_value_out_of_range_or_that_does_not_fit_is_one_line(
+    key: str, how: dict[str, Any]
+) -> None:
+    with refused(ConfigError, rf"solver\.{key}"):
+        Solver(**{"lr": 0.1, **how})
 
 
 @pytest.mark.parametrize(

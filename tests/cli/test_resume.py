@@ -112,14 +112,3 @@ def test_a_signal_ends_the_round_and_saves(
     assert json.loads((folder / "status.json").read_text())["state"] == "interrupted"
     finish(folder)
     assert_same(uninterrupted, folder)
-
-
-@pytest.mark.slow
-def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    finish(folder, "rounds=2")
-    before = (folder / "rounds.csv").stat().st_mtime_ns
-    process = start(folder, "rounds=2")
-    assert process.wait(60) == 0
-    assert "is done already" in process.said
-    assert (folder / "rounds.csv").stat().st_mtime_ns == before

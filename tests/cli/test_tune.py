@@ -319,25 +319,6 @@ def test_values_for_something_else_are_refused(
     assert not (searched / "outputs/other").exists()
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (("algorithm=fedavg", "num_clusters=2,4"), "fedavg would not read it"),
-        (("algorithm=fedavg", "solver.rate=1,2"), "algorithm=fedavg has no such number or word"),
-        (("algorithm=fedavg", "tuning_seeds=[0,9]"), "tuning_seeds=[0, 9] is not allowed: seeds"),
-        (("algorithm=fedavg", "seeds=3"), "seeds=3 is not allowed: a search has tuning_seeds=[…]"),
-        (("algorithm=fedavg", "objective=accuracy"), "objective=accuracy is not allowed: one of"),
-        (("-m", "algorithm=ifca"), "fedclust tune has no flag -m"),
-        (("algorithm=fedavg", "validation=1.5"), "validation=1.5 is not allowed: a fraction in"),
-    ],
-)
-def test_what_cannot_be_searched_is_one_line(
-    fedclust: Cli, tmp_path: Path, given: tuple[str, ...], said: str
-) -> None:
-    fedclust.refused("tune", *given, says=said)
-    assert not list(tmp_path.rglob("trials*"))
-
-
 def test_a_share_that_leaves_a_client_empty_is_one_line(fedclust: Cli, tmp_path: Path) -> None:
     lone = ("partition=iid", "partition.num_clients=1000", "model=linear", "device=cpu")
     done = fedclust("tune", "algorithm=fedavg", *lone, "validation=0.99", "trials=1")

@@ -159,6 +159,13 @@ def test_what_is_typed_is_searched_and_the_default_is_tried_first(
         ("tuning_seeds=3", "tuning_seeds=3 is not allowed: a list of different whole numbers"),
         ("trials=2.5", "trials=2.5 is not allowed: a whole number in [1, 10000]"),
         ("trials=0", "trials=0 is not allowed: a whole number in [1, 10000]"),
+        ("num_clusters=2,4", "fedavg would not read it"),
+        ("solver.rate=1,2", "algorithm=fedavg has no such number or word"),
+        ("tuning_seeds=[0,9]", "tuning_seeds=[0, 9] is not allowed: seeds"),
+        ("seeds=3", "seeds=3 is not allowed: a search has tuning_seeds=[…]"),
+        ("objective=accuracy", "objective=accuracy is not allowed: one of"),
+        ("-m algorithm=ifca", "fedclust tune has no flag -m"),
+        ("validation=1.5", "validation=1.5 is not allowed: a fraction in"),
     ],
 )
 def test_what_cannot_be_searched_is_one_line_before_anything_runs(

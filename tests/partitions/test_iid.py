@@ -40,19 +40,6 @@ def test_iid_errors() -> None:
         build(fake(5, 5), IID(num_clients=6), 0)
 
 
-def test_dirichlet_gives_everything_away_and_tests_on_the_training_distribution(
-    mnist_sized: Dataset,
-) -> None:
-    fed = build(mnist_sized, DirichletLabels(num_clients=20, alpha=0.5), 0)
-    assert fed.train.index.sort().values.tolist() == list(range(60_000))
-    assert fed.test.index.sort().values.tolist() == list(range(60_000, 70_000))
-    train = label_histogram(fed, torch.arange(20)).double()
-    test = torch.stack(
-        [fed.pool.y[fed.test.of_client(i)].bincount(minlength=10) for i in range(20)]
-    ).double()
-    assert float((train / 6 - test).abs().max()) <= 1.2
-
-
 def test_dirichlet_shares_have_the_variance_of_the_distribution(mnist_sized: Dataset) -> None:
     for alpha in (0.3, 5.0):
         shares = []

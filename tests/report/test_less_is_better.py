@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from made_up import texts
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
@@ -25,14 +26,14 @@ from fedclust.report.relative import relative_table
 from fedclust.report.runs import Curve, Run
 from fedclust.report.scores import scores_table
 from fedclust.report.spec import Spec
-from fedclust.report.table import Table
 from fedclust.report.tables import rounds_table
 
 
 @pytest.fixture(autouse=True)
 def mae(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The headline of regression, as a run documents it."""
+    """Scores of regression, as a run documents them."""
     monkeypatch.setitem(METRICS, "mae", Meaning("an error", "", "lower", "Mean absolute error"))
+    monkeypatch.setitem(METRICS, "r2", Meaning("R²", "", "higher", "R²"))
 
 
 def arm(name: str, values: list[list[float]], setting: str = "", metric: str = "mae") -> Arm:
@@ -67,10 +68,7 @@ def test_an_error_that_has_exploded_has_an_exponent() -> None:
     assert plus_minus(np.array([1.5e9, 2.5e9]), 0) == "2000000000 ± 500000000"
 
 
-def test_a_score_near_zero_of_which_more_is_better_has_four_decimals(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(METRICS, "r2", Meaning("R²", "", "higher", "R²"))
+def test_a_score_near_zero_of_which_more_is_better_has_four_decimals() -> None:
     assert [decimals("r2", value) for value in (0.9, 0.001, -3.0)] == [4, 4, 3]
 
 
@@ -81,10 +79,8 @@ def test_an_error_is_worse_than_the_best_not_below_it() -> None:
     assert table.rows[1][1].text == "+0.5450"  # as many decimals as 0.5000, though 1.045 has three
     assert [row[-1].text for row in table.rows] == ["the best mean", "worse than the best"]
     scores = {one.name: one.by_seed("mae") for one in arms}
-    assert (
-        "not significantly worse than it ("
-        in rule(list(standings(scores, "mae").values()), "mae")[0]
-    )
+    told = rule(list(standings(scores, "mae").values()), "mae")[0]
+    assert "not significantly worse than it (" in told
 
 
 def test_over_several_federations_an_error_below_that_of_fedavg_counts_as_better() -> None:
@@ -122,8 +118,7 @@ def test_tables_say_of_what_less_is_better() -> None:
     assert "less is better" not in headline(Spec(metric="test_loss"), loss).notes[0]
 
 
-def test_no_share_of_a_score_below_zero_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METRICS, "r2", Meaning("R²", "", "higher", "R²"))
+def test_no_share_of_a_score_below_zero_is_shown() -> None:
     arms = [
         arm(name, [[value]], setting, "r2")
         for setting in ("one", "two")
@@ -149,16 +144,12 @@ def guessed(arms: list[Arm], guess: dict[str, list[float]]) -> list[Arm]:
     return arms
 
 
-def lines(table: Table) -> list[list[str]]:
-    return [[cell.text for cell in row] for row in table.rows]
-
-
 def test_a_guess_that_beats_methods_is_a_line_of_every_setting() -> None:
     arms = [arm(name, [[2.0]], setting) for setting in ("x, y", "x, z") for name in "ab"]
     arms = guessed(arms, {"x, y": [1.5], "x, z": [2.5]})
     table = headline(Spec(metric="mae"), arms)
     assert table.columns == ("setting", "a", "b", "no inputs")
-    assert lines(table) == [
+    assert texts(table) == [
         ["x, y", "2.000", "2.000", "1.500"],
         ["x, z", "2.000", "2.000", "2.500"],
     ]
@@ -178,23 +169,23 @@ def test_the_guess_of_scores_is_called_what_is_judged_and_not_a_class() -> None:
 def test_a_guess_is_one_line_where_it_is_the_same_for_all() -> None:
     arms = guessed([arm(name, [[1.0, 3.0], [1.0, 2.0]]) for name in "ab"], {"": [2.0, 4.0]})
     table = headline(Spec(metric="mae", rounds=(1, 2)), arms)
-    assert lines(table)[-1] == ["no inputs", "3.000 ± 1.000", "3.000 ± 1.000", "2"]
-    assert len(lines(table)) == 3
+    assert texts(table)[-1] == ["no inputs", "3.000 ± 1.000", "3.000 ± 1.000", "2"]
+    assert len(texts(table)) == 3
     one = guessed([arm("a", [[1.0]], setting) for setting in "xy"], {"x": [2.0], "y": [4.0]})
-    assert [row[0] for row in lines(headline(Spec(metric="mae"), one))] == [
+    assert [row[0] for row in texts(headline(Spec(metric="mae"), one))] == [
         *("a, x", "a, y"),
         *("no inputs, x", "no inputs, y"),
     ]
     scores = scores_table(arms)
-    assert lines(scores)[-1] == ["no inputs", "3.000 ± 1.000"]
+    assert texts(scores)[-1] == ["no inputs", "3.000 ± 1.000"]
 
 
 def test_of_runs_that_kept_no_guess_there_is_no_line() -> None:
     some = guessed([arm("a", [[1.0]], setting) for setting in "xy"], {"x": [2.0]})
     table = headline(Spec(metric="mae"), some)
-    assert [row[0] for row in lines(table)] == ["a, x", "a, y", "no inputs, x"]
+    assert [row[0] for row in texts(table)] == ["a, x", "a, y", "no inputs, x"]
     none = headline(Spec(metric="mae"), guessed([arm("a", [[1.0]])], {}))
-    assert [row[0] for row in lines(none)] == ["a"]
+    assert [row[0] for row in texts(none)] == ["a"]
     assert "inputs" not in none.markdown()
     assert "no_inputs" not in none.csv()
 
@@ -237,9 +228,8 @@ def test_losses_of_numbers_are_no_nats() -> None:
 
 @pytest.mark.parametrize(("values", "low"), [([[-3.0, -1.0]], -3.0), ([[0.0, 1.0]], 0.0)])
 def test_the_band_of_a_score_may_be_below_zero_where_the_score_is(
-    values: list[list[float]], low: float, monkeypatch: pytest.MonkeyPatch
+    values: list[list[float]], low: float
 ) -> None:
-    monkeypatch.setitem(METRICS, "r2", Meaning("R²", "", "higher", "R²"))
     axes = Figure().subplots()
     curve = arm("a", values, metric="r2").run.curves["r2"]
     draw_curve(axes, np.ones(1), curve, "r2", {"color": "black"}, "a")

@@ -13,7 +13,7 @@ import torch
 from configs import composed
 from fronts import Front
 from states import dense
-from toy_data import federation_of, pool_of
+from toys import federation_of, pool_of
 
 from fedclust.algorithms.fedper import FedPer
 from fedclust.config.objects import Objects
@@ -58,7 +58,7 @@ def federation(seed: int = 0, *, equal: bool = True) -> Federation:
         test.append(torch.arange(begin + count, begin + count + 8))
         begin += count + 8
     pool = pool_of(torch.cat(xs), torch.cat(ys), CLASSES)
-    return federation_of(pool, train, torch.arange(CLIENTS) % GROUPS, test)
+    return federation_of(pool, train, test, torch.arange(CLIENTS) % GROUPS)
 
 
 def engine_for(

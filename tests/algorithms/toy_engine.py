@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from toy_data import federation_of, pool_of
+from toys import federation_of, pool_of
 
 from fedclust.core.calls import LocalResult, MeanResult
 from fedclust.core.front import Train

@@ -9,7 +9,7 @@ import pytest
 import torch
 from fronts import Front
 from torch import Tensor
-from toy_data import federation_of, pool_of
+from toys import federation_of, pool_of
 
 from fedclust.cluster_methods.dbscan import Dbscan, knee
 from fedclust.cluster_metrics.descriptor import Descriptor, moments, orthonormal, scaled
@@ -33,7 +33,7 @@ def federation() -> Federation:
     y[rows[1]] = y[rows[1]].clamp(min=1)
     for odd in (1, 3, 5):
         x[rows[odd]] *= -1
-    return federation_of(pool_of(x, y, 4), rows, torch.arange(6) % 2)
+    return federation_of(pool_of(x, y, 4), rows, group=torch.arange(6) % 2)
 
 
 def clients_of(fed: Federation, engine: str, hidden: list[int]) -> Any:

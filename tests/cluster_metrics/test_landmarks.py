@@ -9,7 +9,7 @@ import pytest
 import torch
 from fronts import AllTrained
 from torch import Tensor
-from toy_data import federation_of, pool_of
+from toys import federation_of, pool_of
 
 from fedclust.cluster_methods.kmedoids import KMedoids
 from fedclust.cluster_metrics.loss import Loss
@@ -46,7 +46,7 @@ def clients_of(groups: int, each: int, seed: int = 0) -> tuple[Groups, Tensor, T
 
 def a_round(ids: int, seed: int = 0) -> Round:
     pool = pool_of(torch.zeros(ids, 1), torch.zeros(ids, dtype=torch.int64), 1)
-    fed = federation_of(pool, torch.arange(ids).split(1), torch.full((ids,), -1))
+    fed = federation_of(pool, torch.arange(ids).split(1), group=torch.full((ids,), -1))
     return next(Static().rounds(fed, seed))
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from configs import composed, names
 from fronts import Front
-from toy_data import federation_of, pool_of
+from toys import federation_of, pool_of
 
 from fedclust.config.objects import Objects
 from fedclust.core.front import Train
@@ -31,7 +31,9 @@ def federation() -> Federation:
     sizes = [12, 15, 18, 21, 24, 27]
     x = torch.randn(sum(sizes), 6, generator=draw)
     y = torch.randint(0, 3, (len(x),), generator=draw)
-    return federation_of(pool_of(x, y, 3), torch.arange(len(x)).split(sizes), torch.arange(6) % 2)
+    return federation_of(
+        pool_of(x, y, 3), torch.arange(len(x)).split(sizes), group=torch.arange(6) % 2
+    )
 
 
 def made(name: str, *more: str) -> Any:

@@ -11,7 +11,7 @@ import torch
 from engine_toys import shipped, toy_pool
 from fronts import Front
 from torch import Tensor
-from toy_data import federation_of
+from toys import federation_of
 
 from fedclust.core.calls import LocalWork, Shards
 from fedclust.core.front import Gradient, Train

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from toy_data import federation_of, pool_of
+from toys import federation_of, pool_of
 
 from fedclust.core.front import Gradient, Train
 from fedclust.core.types import Federation, Round

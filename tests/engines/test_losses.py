@@ -14,7 +14,7 @@ from engine_toys import labels, ragged_shards
 from test_regression import drawn_job
 from test_span import assert_same, everywhere, nowhere
 from torch import Tensor
-from toy_data import pool_of
+from toys import pool_of
 
 from fedclust.core.calls import Shards, TestCall, TrainCall
 from fedclust.core.pool import Pool
@@ -89,7 +89,7 @@ def test_jobs_drawn_at_random_are_those_of_the_loop(
 
 def one_example(task: Task, y: Tensor, start: Tensor) -> tuple[float, Tensor]:
     """Loss of the first step of a dense layer [3, 2] on x = (1, 2), and its change at rate 1."""
-    pool = pool_of(torch.tensor([[1.0, 2.0]]), y, 3, task)
+    pool = pool_of(torch.tensor([[1.0, 2.0]]), y, 3, task=task)
     shards = Shards(
         index=torch.zeros(1, 1, dtype=torch.int64),
         count=torch.ones(1, dtype=torch.int64),

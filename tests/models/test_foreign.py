@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from toy_data import pool_of
+from toys import pool_of
 
 from fedclust.core.calls import LossCall, Shards, TrainCall
 from fedclust.core.types import Pool

@@ -6,7 +6,7 @@ import pytest
 import torch
 from configs import composed
 from torch import nn
-from toy_data import pool_of
+from toys import pool_of
 
 from fedclust.config.build import build
 from fedclust.core.calls import Shards, TrainCall

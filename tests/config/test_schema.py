@@ -94,6 +94,20 @@ def test_how_a_job_is_computed_does_not_change_whose_folder_it_is() -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "given"),
+    {
+        **{"task": {"_target_": "x"}, "validation": 0.2, "server": {"rate": 0.5}},
+        **{"attack": {"share": 0.25}, "privacy": {"noise": 1.5}, "weights": "a.pth"},
+        **{"frozen": ["1"], "features": {"model": "x"}, "lora": {}},
+    }.items(),
+)
+def test_a_folder_from_before_a_key_still_fits(key: str, given: object) -> None:
+    config = composed()
+    older = {name: value for name, value in config.items() if name != key}
+    assert config_hash(older) == config_hash(config) != config_hash({**config, key: given})
+
+
+@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"seeds": 10**6}, r"seeds=1000000 is not allowed"),

@@ -22,9 +22,6 @@ from fedclust.models.mlp import mlp
 from fedclust.models.params import layout
 from fedclust.models.sequence import Model
 from fedclust.models.weights import beginning, fill, read_state
-from fedclust.runtime.folder import config_hash
-
-NEW = ("features", "weights", "frozen", "lora")  # keys
 
 
 def network() -> Model:
@@ -191,15 +188,6 @@ def test_frozen_in_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     torch.save(state | {"1.bias": state["1.bias"] + 1}, file)
     with pytest.raises(RunFolderError, match="the weights that models begin with"):
         fedclust.run(*given[:-1], small, algorithm="fedavg")
-
-
-def test_a_job_without_them_is_the_one_it_was() -> None:
-    config = composed("algorithm=fedavg")
-    before = {key: value for key, value in config.items() if key not in NEW}
-    assert config_hash(before) == config_hash(config)
-    asked = {"weights": "a.pth", "frozen": ["1"], "features": {"model": "x"}, "lora": {}}
-    for given in ({key: value} for key, value in asked.items()):
-        assert config_hash({**config, **given}) != config_hash(config)
 
 
 @pytest.mark.parametrize("before", ["module.", "_orig_mod.", "model."])

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from configs import composed
 from sklearn.metrics import f1_score, mean_absolute_error, r2_score
 from torch import Tensor
 from toy_tasks import FEATURES, TASKS, WIDE, dataset_for, federation_for, pool_for
@@ -27,7 +26,6 @@ from fedclust.helpers.errors import UserError
 from fedclust.models.mlp import mlp
 from fedclust.partitions.dirichlet import DirichletLabels
 from fedclust.partitions.iid import IID
-from fedclust.runtime.folder import config_hash
 from fedclust.scenarios.swap_all import SwapAll
 from fedclust.solver import Solver
 from fedclust.tasks.multilabel import Multilabel
@@ -329,15 +327,6 @@ def test_many_classes_of_few_examples_are_remarked_on() -> None:
     dataset = replace(dataset_for(Classification()), num_classes=390)
     assert "task=regression" in Classification().fit(dataset)[1].remarks[0]
     assert Classification().fit(dataset_for(Classification()))[1].remarks == ()
-
-
-def test_folders_from_before_there_were_tasks_still_fit() -> None:
-    config = composed("algorithm=fedavg")
-    without = {key: value for key, value in config.items() if key != "task"}
-    assert config_hash(config) == config_hash(without)
-    assert config_hash(composed("algorithm=fedavg", "task.label_smoothing=0.1")) != config_hash(
-        without
-    )
 
 
 def test_weights_of_classes_that_a_partition_leaves_out_are_refused() -> None:

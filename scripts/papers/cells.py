@@ -2,7 +2,6 @@
 
 Reads docs/results/runs, as `scripts/papers/collect_results.py` writes it. Accuracies are in
 percent, iterations count from 1. One function per kind of number; `measure` finds the right one.
-Longer than other files because the papers print so many kinds.
 """
 
 from __future__ import annotations
@@ -50,23 +49,9 @@ _EXPERIMENTS = {
     ("CLoVE", "Feature skew"): "clove/feature_skew",
     ("CLoVE", "Concept shift"): "clove/concept_shift",
 }
-_ALGORITHMS = {
-    "LCFL": "lcfl",
-    "DiffNorm": "diffnorm",
+_ALGORITHMS = {  # where it is not the title in small letters
     "Gradcos": "gradcos_batch",  # the published one compares gradients of single mini-batches
-    "IFCA": "ifca",
-    "FedAvg": "fedavg",
-    "Local": "local",
     "CFL-MGD (MCFL)": "cfl_mgd",
-    "FedBCD": "fedbcd",
-    "FedProx": "fedprox",
-    "FeSEM": "fesem",
-    "FedGroup": "fedgroup",
-    "FlexCFL": "flexcfl",
-    "FlexCFL-RCC": "flexcfl_rcc",
-    "FlexCFL-RAC": "flexcfl_rac",
-    "IFCA-MIG": "ifca_mig",
-    "CFL-GP": "cfl_gp",
     "CLoVE": "clove_random",
     "CFL-S": "sattler_cfl",
 }
@@ -292,13 +277,12 @@ def _columns(file: Path) -> dict[str, tuple[float, ...]]:
     with file.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     names = [name for name in (rows[0] if rows else {}) if name != "seed"]
-    found = {
-        name: tuple(
-            math.inf if row[name] == "never" else float(row[name]) for row in rows if row[name]
-        )
-        for name in names
+    texts = {name: [row[name] for row in rows if row[name]] for name in names}
+    return {
+        name: tuple(math.inf if text == "never" else float(text) for text in of)
+        for name, of in texts.items()
+        if of
     }
-    return {name: values for name, values in found.items() if values}
 
 
 def read_causes(file: Path) -> list[Cause]:
@@ -498,7 +482,7 @@ def algorithm_of(row: Row, name: str = "") -> str:
         return _IFCA[row["paper"]]
     if name == "FlexCFL-eta_g":
         return "flexcfl_inter" if row["experiment"] == "Table III" else "flexcfl_inter5"
-    return _ALGORITHMS[name]
+    return _ALGORITHMS.get(name, name.lower().replace("-", "_"))
 
 
 def _run(row: Row, runs: Runs) -> list[Run]:
@@ -524,22 +508,14 @@ def _taken(found: Sequence[Run], column: str, end: str = "", note: str = "") -> 
     values = run.seeds[column]
     last = run.seeds.get(end)
     stands_in = stand_in(run.made)
+    several = len(values) > 1
     if "first" in column:  # some seeds may never get there
         middle = median(values)
-        return Measured(
-            math.nan if math.isinf(middle) else middle,
-            n=len(values),
-            note="median over seeds" if len(values) > 1 else "",
-            stands_in=stands_in,
-        )
-    return Measured(
-        fmean(values),
-        pstdev(values) if len(values) > 1 else None,
-        len(values),
-        fmean(last) if last else None,
-        note,
-        stands_in,
-    )
+        middle = math.nan if math.isinf(middle) else middle
+        note = "median over seeds" if several else ""
+        return Measured(middle, n=len(values), note=note, stands_in=stands_in)
+    std, end = pstdev(values) if several else None, fmean(last) if last else None
+    return Measured(fmean(values), std, len(values), end, note, stands_in)
 
 
 def _accuracy(row: Row, runs: Runs) -> Measured | None:
@@ -549,11 +525,9 @@ def _accuracy(row: Row, runs: Runs) -> Measured | None:
         return _taken(found, "accuracy max", "accuracy last")
     metric, note = _tested(row, found)
     whole = _full_length(row)
-    finished = [run for run in found if row["round"] == "final" or run.made["rounds"] == whole]
-    if row["round"] in ("final", whole) and finished:
-        return _taken(
-            [r for r in finished if r.made["rounds"] == whole], f"{metric} last", "", note
-        )
+    finished = [run for run in found if run.made["rounds"] == whole]
+    if row["round"] == "final" or (row["round"] == whole and finished):
+        return _taken(finished, f"{metric} last", "", note)
     return _taken(found, f"{metric} at {row['round']}", "", note)
 
 
@@ -604,12 +578,10 @@ def _variance_reduction(_: Row, runs: Runs) -> Measured | None:
         _taken(runs.find("flexcfl/table1", "fedavg", case=case), "discrepancy variance")
         for case in ("1 class per client", "IID")
     )
-    if one is None or iid is None:
-        return None
-    return Measured(100 * (1 - iid.value / one.value), n=min(one.n, iid.n))
+    return one and iid and Measured(100 * (1 - iid.value / one.value), n=min(one.n, iid.n))
 
 
-def _best(runs: Runs, experiment: str, algorithm: str, case: str, scenario: str) -> Measured | None:
+def _best(runs: Runs, experiment: str, algorithm: str, scenario: str, case: str) -> Measured | None:
     return _taken(
         runs.find(experiment, algorithm, case=case, scenario=scenario, rounds="300"),
         "accuracy max",
@@ -620,26 +592,14 @@ def _best(runs: Runs, experiment: str, algorithm: str, case: str, scenario: str)
 def _gain(row: Row, runs: Runs) -> Measured | None:
     """Points by which one method leads another, or itself in another scenario."""
     if row["paper"] == "CFL-MGD":
-        pairs = [
-            tuple(
-                _taken(
-                    runs.find("cfl_mgd/table2", name, case=case_of(row), rounds="300"),
-                    "accuracy last",
-                )
-                for name in ("cfl_mgd", "ifca")
-            )
-        ]
-        return _difference(pairs)
+        made = {"case": case_of(row), "rounds": "300"}
+        found = [runs.find("cfl_mgd/table2", name, **made) for name in ("cfl_mgd", "ifca")]
+        return _difference([tuple(_taken(one, "accuracy last") for one in found)])
     if row["experiment"] == "Section 3.1":
         cases = ("IID", "1 class per client")
-        return _difference(
-            [tuple(_best(runs, "flexcfl/table1", "fedavg", c, "static") for c in cases)]
-        )
-    left, right = _sides(row)
-    pairs = [
-        (_best(runs, *_placed(left, case)), _best(runs, *_placed(right, case)))
-        for case in _cases(row)
-    ]
+        table = ("flexcfl/table1", "fedavg", "static")
+        return _difference([tuple(_best(runs, *table, case) for case in cases)])
+    pairs = [tuple(_best(runs, *side, case) for side in _sides(row)) for case in _cases(row)]
     return _difference(pairs, total=row["metric"].endswith("total"))
 
 
@@ -649,20 +609,12 @@ def _sides(row: Row) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
     table = "flexcfl/table3" if scenario == "static" else "flexcfl/table4"
     if row["experiment"].startswith("Fig. 6"):
         table = _EXPERIMENTS[row["paper"], row["experiment"]]
-    left = algorithm_of(row)
-    variant = row["variant"]
-    if "own no-shift" in variant or "no shift" in variant or "no-shift" in variant:
+    left, variant = algorithm_of(row), row["variant"]
+    if re.search("no.shift|^as printed", variant):  # FedGroup's table without shift is FlexCFL's
         against = "flexcfl" if left == "fedgroup" else left
         return (table, left, scenario), ("flexcfl/table3", against, "static")
-    if variant.startswith("as printed"):  # FedGroup, whose table without shift is FlexCFL's
-        return (table, left, scenario), ("flexcfl/table3", "flexcfl", "static")
     other = variant.partition("vs ")[2].partition(";")[0]
     return (table, left, scenario), (table, algorithm_of(row, other), scenario)
-
-
-def _placed(side: tuple[str, str, str], case: str) -> tuple[str, str, str, str]:
-    experiment, algorithm, scenario = side
-    return experiment, algorithm, case, scenario
 
 
 def _cases(row: Row) -> list[str]:
@@ -682,28 +634,23 @@ def _difference(
     known = [(left, right) for left, right in pairs if left is not None and right is not None]
     if len(known) < len(pairs):
         return None
-    value = sum(left.value - right.value for left, right in known)
-    ends = [
-        left.end - right.end
-        for left, right in known
-        if left.end is not None and right.end is not None
-    ]
-    stand_ins = {one.stands_in for pair in known for one in pair} - {""}
+    both = [one for pair in known for one in pair]
     share = 1 if total else len(known)
+    has_ends = all(one.end is not None for one in both)
     return Measured(
-        value / share,
-        n=min(one.n for pair in known for one in pair),
-        end=sum(ends) / share if len(ends) == len(known) else None,
-        stands_in=", ".join(sorted(stand_ins)),
+        sum(left.value - right.value for left, right in known) / share,
+        n=min(one.n for one in both),
+        end=sum((left.end or 0) - (right.end or 0) for left, right in known) / share
+        if has_ends
+        else None,
+        stands_in=", ".join(sorted({one.stands_in for one in both} - {""})),
     )
 
 
 def _gap(row: Row, runs: Runs) -> Measured | None:
     """test_acc_gap: the size of a difference."""
     gain = _gain(row, runs)
-    if gain is None:
-        return None
-    return Measured(abs(gain.value), n=gain.n, stands_in=gain.stands_in)
+    return gain and replace(gain, value=abs(gain.value), end=None)
 
 
 def _communication(row: Row, runs: Runs) -> Measured | None:
@@ -717,11 +664,8 @@ def _communication(row: Row, runs: Runs) -> Measured | None:
     if ours is None or base is None:
         return None
     ratio = ours.value / base.value
-    return Measured(
-        ratio if is_ratio else 100 * (ratio - 1),
-        n=min(ours.n, base.n),
-        stands_in=ours.stands_in,
-    )
+    value = ratio if is_ratio else 100 * (ratio - 1)
+    return Measured(value, n=min(ours.n, base.n), stands_in=ours.stands_in)
 
 
 def _reduction(row: Row, runs: Runs) -> Measured | None:
@@ -742,9 +686,8 @@ def _reduction(row: Row, runs: Runs) -> Measured | None:
 def _reductions(row: Row, runs: Runs, experiment: str, case: str, column: str) -> list[Measured]:
     if row["model"] in _ALL_MODELS and not case.endswith(row["model"]):
         return []
-    weights = ("0.2",) if row["variant"] == "lambda=0.2" else ("0.1", "0.2", "0.5")
     found = []
-    for weight in weights:
+    for weight in ("0.2",) if row["variant"] == "lambda=0.2" else ("0.1", "0.2", "0.5"):
         saved = savings(runs, experiment, case, weight, column)
         if not saved:
             continue
@@ -791,12 +734,12 @@ def savings(
 
 def _setting(row: Row, runs: Runs) -> Measured | None:
     """A hyper-parameter, from the experiment's config."""
-    file = runs.conf / "experiment" / f"{_SETTINGS[row['dataset']]}.yaml"
+    file = f"experiment/{_SETTINGS[row['dataset']]}.yaml"
     path, factor = _KEYS[row["metric"]]
-    node = yaml.safe_load(file.read_text())
+    node = yaml.safe_load((runs.conf / file).read_text())
     for key in path.split("."):
         node = node[key]
-    return Measured(factor * float(node), note=f"conf/experiment/{_SETTINGS[row['dataset']]}.yaml")
+    return Measured(factor * float(node), note=f"conf/{file}")
 
 
 def _size(column: str) -> Callable[[Row, Runs], Measured | None]:

@@ -6,6 +6,7 @@ import io
 import os
 import random
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from faults.case import Case, Ended, called, forked
+from faults.case import Called, Case, Ended, called, forked
 from faults.damages import damage
 from faults.inputs import DOES, METHOD
 from faults.jobs import composed, contents, die_after, played, signature
@@ -23,9 +24,10 @@ from fedclust.config.build import build
 from fedclust.runtime.folder import RunFolder
 
 Arrays = dict[str, npt.NDArray[Any]]
+# by kind: the faults by name, and what writes one into a folder and says what the command is told
+Faults = Mapping[str, tuple[Mapping[Any, Any], Callable[[Any, Path], Sequence[str]]]]
 NPZ = ("dataset=npz", "dataset.path=mine.npz")
-SPLIT = ("partition=from_file", "partition.path=mine.csv")
-IMAGES = ("dataset=image_folder", "dataset.path=images")
+TABLE = ("dataset=csv", "dataset.path=mine.csv", "partition=iid", "partition.num_clients=4")
 COMMAND = ("run", "progress=false", "threads=1", "rounds=2", "model=linear", "hydra.run.dir=job")
 
 
@@ -40,7 +42,7 @@ def arrays() -> Arrays:
     }
 
 
-def write(folder: Path, given: Mapping[str, npt.NDArray[Any]]) -> None:
+def save(folder: Path, given: Mapping[str, npt.NDArray[Any]]) -> None:
     """The data set as a file."""
     np.savez(folder / "mine.npz", **given)  # type: ignore[arg-type]
 
@@ -101,18 +103,22 @@ WRONG: Mapping[str, Callable[[], Arrays]] = {
     "one class": lambda: {"y_train": np.zeros(200, np.int64), "y_test": np.zeros(40, np.int64)},
     "numbers too large": lambda: {"x_train": floats(1e38) * 1e38},
 }
-# what is wrong with targets, by task and what it is
-TARGETS: Mapping[tuple[str, str], Callable[[], Arrays]] = {
-    ("regression", "text"): lambda: {"y_train": np.array(["a"] * 200)},
-    ("regression", "a NaN"): lambda: replaced("y_train", 3, np.nan, float),
-    ("regression", "an infinity in the test"): lambda: replaced("y_test", 3, np.inf, float),
-    ("regression", "one number"): lambda: {"y_train": np.full(200, 1.5)},
-    ("regression", "three dimensions"): lambda: {"y_train": np.zeros((200, 1, 1))},
-    ("multilabel", "classes"): lambda: {},
-    ("multilabel", "fractions"): lambda: {"y_train": np.full((200, 2), 0.5)},
-    ("multilabel", "fewer labels in the test"): lambda: {
-        "y_train": np.arange(400).reshape(200, 2) % 2,
-        "y_test": np.arange(40) % 2,
+# what is wrong with targets, by task
+TARGETS: Mapping[str, Mapping[str, Callable[[], Arrays]]] = {
+    "regression": {
+        "text": lambda: {"y_train": np.array(["a"] * 200)},
+        "a NaN": lambda: replaced("y_train", 3, np.nan, float),
+        "an infinity in the test": lambda: replaced("y_test", 3, np.inf, float),
+        "one number": lambda: {"y_train": np.full(200, 1.5)},
+        "three dimensions": lambda: {"y_train": np.zeros((200, 1, 1))},
+    },
+    "multilabel": {
+        "classes": lambda: {},
+        "fractions": lambda: {"y_train": np.full((200, 2), 0.5)},
+        "fewer labels in the test": lambda: {
+            "y_train": np.arange(400).reshape(200, 2) % 2,
+            "y_test": np.arange(40) % 2,
+        },
     },
 }
 # what is wrong with a user's own table
@@ -158,101 +164,75 @@ TABLES: Mapping[str, str] = {
 }
 
 
-def refused(arguments: Sequence[str], folder: Path) -> tuple[str, str]:
-    """Run on data that have to be refused; nothing is left then."""
-    own = any(one.startswith("model=") for one in arguments)
+def refused(write: Callable[[Path], Sequence[str]], folder: Path) -> tuple[str, str]:
+    """Run on files that have to be refused; nothing is left then."""
+    given = write(folder)
+    own = any(one.startswith("model=") for one in given)
     command = [one for one in COMMAND if not (own and one.startswith("model="))]
-    ended = called([*command, *arguments], folder)
+    ended = called([*command, *given], folder)
+    return one_line(ended, fine=not (folder / "job").exists())
+
+
+def one_line(ended: Called, *, fine: bool) -> tuple[str, str]:
+    """How a command ended that has to refuse in one line, where it left what it should."""
     if ended.line:
-        return ("crashed" if (folder / "job").exists() else "refused"), ended.line
+        return ("refused" if fine else "crashed"), ended.line
     return ("wrong" if ended.status == 0 else "crashed"), ended.end
 
 
-def wrong_arrays(what: str, folder: Path) -> tuple[str, str]:
-    """Run on arrays with something wrong."""
-    write(folder, {**arrays(), **WRONG[what]()})
-    return refused(NPZ, folder)
+def refusals(part: str, faults: Faults, few: int) -> Iterator[Case]:
+    """A case for one in `few` faults of every kind, which have to be refused."""
+    for kind, (named, write) in faults.items():
+        for what in list(named)[::few]:
+            yield Case(part, f"{kind}{what}", partial(refused, partial(write, named[what])))
 
 
-def wrong_targets(which: tuple[str, str], folder: Path) -> tuple[str, str]:
-    """Run a task on targets with something wrong."""
-    write(folder, {**arrays(), **TARGETS[which]()})
-    return refused((*NPZ, f"task={which[0]}", "partition=iid", "partition.num_clients=4"), folder)
+def wrong_arrays(changed: Callable[[], Arrays], folder: Path, *given: str) -> Sequence[str]:
+    """Arrays with something wrong."""
+    save(folder, {**arrays(), **changed()})
+    return (*NPZ, *given)
 
 
-def missing_array(name: str, folder: Path) -> tuple[str, str]:
-    """Run on a file without one of the arrays."""
-    write(folder, {key: value for key, value in arrays().items() if key != name})
-    return refused(NPZ, folder)
+def wrong_targets(task: str, changed: Callable[[], Arrays], folder: Path) -> Sequence[str]:
+    """Targets of a task with something wrong."""
+    given = (f"task={task}", "partition=iid", "partition.num_clients=4")
+    return wrong_arrays(changed, folder, *given)
 
 
-def claimed_size(folder: Path) -> tuple[str, str]:
-    """Run on an array whose head claims far more entries than there are."""
-    write(folder, arrays())
+def without(name: str, folder: Path) -> Sequence[str]:
+    """All arrays but one."""
+    save(folder, {key: value for key, value in arrays().items() if key != name})
+    return NPZ
+
+
+def claimed_size(_: str, folder: Path) -> Sequence[str]:
+    """An array whose head claims far more entries than there are."""
+    save(folder, arrays())
     fake = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         fake, {"descr": "|u1", "fortran_order": False, "shape": (1 << 40, 8, 8)}
     )
-    import zipfile
-
     with zipfile.ZipFile(folder / "mine.npz", "a") as file:
         file.writestr("x_train.npy", fake.getvalue())
-    return refused(NPZ, folder)
+    return NPZ
 
 
-def damaged(how: str, number: int, folder: Path) -> tuple[str, str]:
-    """Run on a damaged file: it is refused, or the results are those of the whole one."""
-    write(folder, arrays())
-    damage(folder / "mine.npz", how, random.Random(number))
-    ended = called([*COMMAND, *NPZ], folder)
-    if ended.line:
-        return ("crashed" if (folder / "job").exists() else "refused"), ended.line
-    if ended.status != 0:
-        return "crashed", ended.end
-    same = signature(folder / "job") == whole()
-    return ("survived" if same else "wrong"), "read as before"
-
-
-@cache
-def whole() -> str:
-    """The results on a file that nothing happened to."""
-    with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder), arrays())
-        done = called([*COMMAND, *NPZ], Path(folder))
-        assert done.status == 0, done
-        return signature(Path(folder, "job"))
-
-
-def wrong_table(what: str, folder: Path) -> tuple[str, str]:
-    """Run on a partition's table with something wrong."""
-    (folder / "mine.csv").write_text(TABLES[what])
-    return refused(SPLIT, folder)
-
-
-def wrong_features(what: str, folder: Path) -> tuple[str, str]:
-    """Run on a table of one's own with something wrong."""
-    (folder / "mine.csv").write_text("x,label\n" + OWN[what])
-    given = ["dataset=csv", "dataset.path=mine.csv", "partition=iid", "partition.num_clients=4"]
-    return refused(given, folder)
-
-
-def slip(what: str, folder: Path) -> tuple[str, str]:
-    """Run on a table with a column that should decide nothing: a warning names it."""
-    head, value, says = SLIPS[what]
-    rows = "".join(f"{i * 31 % 17},{i % 2},{value(i)}\n" for i in range(100))
-    (folder / "mine.csv").write_text(f"x,label{head}\n{rows}")
-    given = ["dataset=csv", "dataset.path=mine.csv", "partition=iid", "partition.num_clients=4"]
-    ended = called([*COMMAND[:1], *COMMAND[2:], *given], folder)
-    if ended.status != 0:
-        return "crashed", ended.end
-    said = says in " ".join(ended.err.split())
-    return ("refused" if said else "wrong"), ended.end
-
-
-def one_array(folder: Path) -> tuple[str, str]:
-    """Run on what np.save writes."""
+def one_array(_: str, folder: Path) -> Sequence[str]:
+    """What np.save writes."""
     np.save(folder / "mine.npy", arrays()["x_train"])
-    return refused(["dataset=npz", "dataset.path=mine.npy"], folder)
+    return "dataset=npz", "dataset.path=mine.npy"
+
+
+def wrong_split(text: str, folder: Path) -> Sequence[str]:
+    """A partition's table with something wrong."""
+    (folder / "mine.csv").write_text(text)
+    return "partition=from_file", "partition.path=mine.csv"
+
+
+def wrong_features(rows: str, folder: Path) -> Sequence[str]:
+    """A table of one's own with something wrong."""
+    (folder / "mine.csv").write_text("x,label\n" + rows)
+    return TABLE
 
 
 DAMAGED_IMAGES = (
@@ -261,8 +241,8 @@ DAMAGED_IMAGES = (
 )
 
 
-def wrong_images(what: str, folder: Path) -> tuple[str, str]:
-    """Run on folders of images with something wrong."""
+def wrong_images(what: str, folder: Path) -> Sequence[str]:
+    """Folders of images with something wrong."""
     rng = np.random.default_rng(0)
     for split, count in (("train", 60), ("test", 12)):
         for i in range(count):
@@ -295,44 +275,91 @@ def wrong_images(what: str, folder: Path) -> tuple[str, str]:
     elif what == "a class in the test only":
         (folder / "images" / "test" / "c").mkdir()
         (folder / "images" / "test" / "a" / "0.png").rename(folder / "images/test/c/0.png")
-    return refused([*IMAGES, "dataset.size=8", "partition.num_clients=4"], folder)
+    given = ("dataset=image_folder", "dataset.path=images", "dataset.size=8")
+    return (*given, "partition.num_clients=4")
+
+
+FAULTS: Faults = {
+    "arrays: ": (WRONG, wrong_arrays),
+    "no ": ({name: name for name in arrays()}, without),
+    "an array ": ({"larger than its file": ""}, claimed_size),
+    **{
+        f"targets: {task}, ": (faults, partial(wrong_targets, task))
+        for task, faults in TARGETS.items()
+    },
+    "partition: ": (TABLES, wrong_split),
+    "table: ": (OWN, wrong_features),
+    "one array ": ({"as npz": ""}, one_array),
+    "images: ": ({what: what for what in DAMAGED_IMAGES}, wrong_images),
+}
+
+
+def slip(what: str, folder: Path) -> tuple[str, str]:
+    """Run on a table with a column that should decide nothing: a warning names it."""
+    head, value, says = SLIPS[what]
+    rows = "".join(f"{i * 31 % 17},{i % 2},{value(i)}\n" for i in range(100))
+    (folder / "mine.csv").write_text(f"x,label{head}\n{rows}")
+    ended = called([*COMMAND[:1], *COMMAND[2:], *TABLE], folder)
+    if ended.status != 0:
+        return "crashed", ended.end
+    said = says in " ".join(ended.err.split())
+    return ("refused" if said else "wrong"), ended.end
+
+
+def damaged(how: str, number: int, folder: Path) -> tuple[str, str]:
+    """Run on a damaged file: it is refused, or the results are those of the whole one."""
+    save(folder, arrays())
+    damage(folder / "mine.npz", how, random.Random(number))
+    ended = called([*COMMAND, *NPZ], folder)
+    if ended.status != 0:
+        return one_line(ended, fine=not (folder / "job").exists())
+    same = signature(folder / "job") == whole()
+    return ("survived" if same else "wrong"), "read as before"
+
+
+@cache
+def whole() -> str:
+    """The results on a file that nothing happened to."""
+    with tempfile.TemporaryDirectory() as folder:
+        save(Path(folder), arrays())
+        done = called([*COMMAND, *NPZ], Path(folder))
+        assert done.status == 0, done
+        return signature(Path(folder, "job"))
+
+
+def flipped(name: str, *at: int) -> Callable[[Arrays], None]:
+    """What changes the last bit of one entry of an array."""
+
+    def change(given: Arrays) -> None:
+        given[name][at] ^= 1
+
+    return change
+
+
+def cut_to(part: slice) -> Callable[[Arrays], None]:
+    """What leaves a part of the training examples, in the order of a slice."""
+
+    def change(given: Arrays) -> None:
+        for name in ("x_train", "y_train"):
+            given[name] = given[name][part].copy()
+
+    return change
 
 
 # what changes between two halves of a job
-def other_pixel(given: Arrays) -> None:
-    """One pixel of one image."""
-    given["x_train"][5, 3, 3] ^= 1
-
-
-def other_label(given: Arrays) -> None:
-    """One label."""
-    given["y_train"][5] ^= 1
-
-
-def other_test(given: Arrays) -> None:
-    """One pixel of one test image."""
-    given["x_test"][5, 3, 3] ^= 1
-
-
-def other_order(given: Arrays) -> None:
-    """The same examples in another order."""
-    for name in ("x_train", "y_train"):
-        given[name] = given[name][::-1].copy()
-
-
-def one_less(given: Arrays) -> None:
-    """All examples but the last."""
-    for name in ("x_train", "y_train"):
-        given[name] = given[name][:-4].copy()
-
-
-CHANGES = (other_pixel, other_label, other_test, other_order, one_less)
+CHANGES: Mapping[str, Callable[[Arrays], None]] = {
+    "other pixel": flipped("x_train", 5, 3, 3),
+    "other label": flipped("y_train", 5),
+    "other test": flipped("x_test", 5, 3, 3),
+    "other order": cut_to(slice(None, None, -1)),
+    "one less": cut_to(slice(-4)),
+}
 
 
 def changed_data(change: Callable[[Arrays], None], folder: Path) -> tuple[str, str]:
     """Change the data of a job that was killed, and continue it."""
     given = arrays()
-    write(folder, given)
+    save(folder, given)
     config = composed(
         "algorithm=ifca",
         "dataset=npz",
@@ -347,7 +374,7 @@ def changed_data(change: Callable[[Arrays], None], folder: Path) -> tuple[str, s
     first = forked(partial(play, die_after(2)))
     assert first.kind == "killed", first
     change(given)
-    write(folder, given)
+    save(folder, given)
     before = contents(folder / "job")
     ended = forked(play)
     if ended.kind == "refused" and "\n" not in ended.said:
@@ -397,49 +424,33 @@ def changed_code_when_done(folder: Path) -> tuple[str, str]:
 def changed_data_when_done(change: Callable[[Arrays], None], folder: Path) -> tuple[str, str]:
     """Change the data of a finished job, and ask for it again."""
     given = arrays()
-    write(folder, given)
+    save(folder, given)
     first = called([*COMMAND, *NPZ], folder)
     if first.status != 0:
         return "crashed", first.end
     before = contents(folder / "job")
     change(given)
-    write(folder, given)
+    save(folder, given)
     ended = called([*COMMAND, *NPZ], folder)
-    if ended.line:
-        return ("refused" if contents(folder / "job") == before else "crashed"), ended.line
-    return ("wrong" if ended.status == 0 else "crashed"), ended.end
+    return one_line(ended, fine=contents(folder / "job") == before)
 
 
 def cases(quick: bool) -> Iterator[Case]:
     """Damaged and wrong data, and data that changed."""
     whole()
     few = 12 if quick else 1
-    for what in list(WRONG)[::few]:
-        yield Case("data", f"arrays: {what}", partial(wrong_arrays, what))
-    for which in list(TARGETS)[:: 4 if quick else 1]:
-        yield Case("data", f"targets: {', '.join(which)}", partial(wrong_targets, which))
-    for name in list(arrays())[::few]:
-        yield Case("data", f"no {name}", partial(missing_array, name))
-    for number in range(3 if quick else 60):
-        yield Case("data", f"a bit {number}", partial(damaged, "flipped", number))
-    for number in range(1 if quick else 15):
-        yield Case("data", f"cut {number}", partial(damaged, "cut", number))
+    yield from refusals("data", FAULTS, few)
+    for how, number in (("flipped", 3 if quick else 60), ("cut", 1 if quick else 15)):
+        for i in range(number):
+            name = "a bit" if how == "flipped" else how
+            yield Case("data", f"{name} {i}", partial(damaged, how, i))
     yield Case("data", "an empty file", partial(damaged, "emptied", 0))
-    yield Case("data", "an array larger than its file", claimed_size)
-    for what in list(TABLES)[::few]:
-        yield Case("data", f"partition: {what}", partial(wrong_table, what))
-    for what in list(OWN)[::few]:
-        yield Case("data", f"table: {what}", partial(wrong_features, what))
-    yield Case("data", "one array as npz", one_array)
     for what in list(SLIPS)[::few]:
         yield Case("data", f"told: {what}", partial(slip, what))
-    for what in DAMAGED_IMAGES[::few]:
-        yield Case("data", f"images: {what}", partial(wrong_images, what))
-    for change in CHANGES[::few]:
-        work = partial(changed_data, change)
-        yield Case("other data in the second half", change.__name__.replace("_", " "), work)
-    yield Case("other data in the second half", "a user's code", changed_code)
-    for change in CHANGES[::few]:
-        work = partial(changed_data_when_done, change)
-        yield Case("other data of a finished job", change.__name__.replace("_", " "), work)
-    yield Case("other data of a finished job", "a user's code", changed_code_when_done)
+    for part, of_data, of_code in (
+        ("other data in the second half", changed_data, changed_code),
+        ("other data of a finished job", changed_data_when_done, changed_code_when_done),
+    ):
+        for what in list(CHANGES)[::few]:
+            yield Case(part, what, partial(of_data, CHANGES[what]))
+        yield Case(part, "a user's code", of_code)

@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 
 from faults.case import Case, Command, Ended, called, forked
-from faults.data import arrays, write
+from faults.data import COMMAND as OF_DATA
+from faults.data import arrays, save
 from faults.jobs import die_after, expected, judged, play, signature
-from faults.machine import COMMAND, whole_command
+from faults.machine import COMMAND, as_whole, whole_command
 from fedclust.runtime.folder import RunFolder
 
 _FULL = Path("/dev/full")
@@ -89,10 +90,7 @@ def unread(number: int, folder: Path) -> tuple[str, str]:
 def unheard(number: int, folder: Path) -> tuple[str, str]:
     """Messages go to a full disk, or to a reader who has gone."""
     ended = called([*COMMAND, "progress=true"], folder, first=partial(put_through, number, 2))
-    if ended.status != 0:
-        return "crashed", ended.end
-    same = signature(folder / "job", states=False) == whole_command()
-    return ("survived" if same else "wrong"), ""
+    return as_whole(ended, folder)
 
 
 def storm(number: int, folder: Path) -> tuple[str, str]:
@@ -108,11 +106,7 @@ def storm(number: int, folder: Path) -> tuple[str, str]:
     ends = (0, 130, 143, -signal.SIGINT, -signal.SIGTERM)
     if told.status not in ends or "Traceback" in told.err:
         return "crashed", told.end
-    again = called(COMMAND, folder)
-    if again.status != 0:
-        return "crashed", again.end
-    same = signature(folder / "job", states=False) == whole_command()
-    return ("survived" if same else "wrong"), told.err[-200:]
+    return as_whole(called(COMMAND, folder), folder, told.err[-200:])
 
 
 def odd_name(where: str, folder: Path) -> tuple[str, str]:
@@ -121,16 +115,15 @@ def odd_name(where: str, folder: Path) -> tuple[str, str]:
     odd.mkdir()
     if where == "results":
         ended = called(COMMAND, odd)
-        same = ended.status == 0 and signature(odd / "job", states=False) == whole_command()
     else:
-        write(odd, arrays())
-        small = ("progress=false", "threads=1", "rounds=2", "model=linear", "hydra.run.dir=job")
-        path = f'dataset.path="{odd}/mine.npz"'
-        ended = called(["run", *small, "dataset=npz", path, "partition=iid"], folder)
-        same = ended.status == 0
-    if not ended.status:
-        return ("survived" if same else "wrong"), ""
-    return ("refused" if ended.line else "crashed"), ended.end
+        save(odd, arrays())
+        given = ("dataset=npz", f'dataset.path="{odd}/mine.npz"', "partition=iid")
+        ended = called([*OF_DATA, *given], folder)
+    if ended.line:
+        return "refused", ended.line
+    if where == "results":
+        return as_whole(ended, odd)
+    return ("crashed" if ended.status else "survived"), ended.end
 
 
 def old_copy(name: str, results: int, checkpoints: int, folder: Path) -> tuple[str, str]:

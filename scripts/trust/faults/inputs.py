@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -21,7 +22,7 @@ from fedclust.launch.compose import register
 ODD = ("null", "-1", "0", "1e300", ".inf", ".nan", "1000000000000000000000000000000", "abc", "[]")
 HERE = ("digits", "synthetic", "watch")  # data sets that need no file
 QUICK = ("progress=false", "rounds=1", "partition.num_clients=8", "threads=1")
-HUGE = "1000000000000000000000000000000"
+BY_HAND = Path(__file__).with_name("mistakes.txt")
 METHOD = """
 from dataclasses import dataclass
 import torch
@@ -74,211 +75,6 @@ USERS_YAML = {
     "bytes": "\x00\x01",
     "itself": "defaults: [user]\n",
 }
-BY_HAND: Sequence[tuple[str, ...]] = (
-    # a group given a number, or nothing
-    ("dataset=123",),
-    ("dataset=null",),
-    ("algorithm=null",),
-    ("algorithm=3",),
-    ("algorithm=[lcfl]",),
-    ("model={a: 1}",),
-    ("dataset=../algorithm/lcfl",),
-    ("scale=nope",),
-    ("tracker=0",),
-    # removed or null parts
-    ("~rounds",),
-    ("~seeds",),
-    ("~dataset",),
-    ("~dataset._target_",),
-    ("~algorithm.solver",),
-    ("algorithm.solver=null",),
-    ("algorithm.solver=3",),
-    ("solver=null",),
-    ("+tracker._partial_=true",),
-    ("+dataset._args_=[1]",),
-    ("+algorithm._recursive_=false",),
-    ("++algorithm._target_=null",),
-    ("algorithm.cluster_metric=null",),
-    ("algorithm.cluster_method={}",),
-    # numbers far outside
-    (f"rounds={HUGE}",),
-    (f"seeds={HUGE}",),
-    (f"seeds=[{HUGE}]",),
-    ("seeds=[1.5]",),
-    ("seeds=[[0]]",),
-    ("solver.lr=1e300",),
-    ("solver=adam", "solver.momentum=0.9"),
-    ("solver=adam", "solver.beta1=1"),
-    ("solver.clip_norm=0",),
-    ("solver.momentum=0", "solver.keep=client"),
-    ("solver=adam", "solver.keep=client", "algorithm=pfedme"),
-    ("solver.clip_norm=1", "algorithm=scaffold"),
-    ("solver.schedule=cosine",),
-    ("solver.schedule=step", "solver.every=1000"),
-    ("solver.schedule=cosine", "solver.length=1000"),
-    ("solver.schedule=constant", "solver.decay=0.9"),
-    ("solver.warmup=1000",),
-    ("solver.schedule_by=step", "algorithm=apfl"),
-    ("solver.epochs=0",),
-    ("solver=sgd", "solver.nesterov=true"),
-    ("solver=momentum", "solver.nesterov=true", "solver.dampening=0.5"),
-    ("solver=rmsprop", "solver.eps=0"),
-    ("solver=adagrad", "algorithm=scaffold"),
-    ("solver=adam", "algorithm=apfl"),
-    ("solver=adamw", "algorithm=cfl_mgd"),
-    ("solver.lr=inf",),
-    ("dataset=synthetic", "dataset.alpha=inf"),
-    ("dataset=synthetic", "dataset.alpha=1e300"),
-    ("partition.num_clients=1000000000000",),
-    ("dataset=image_folder", "dataset.path=.", "dataset.size=100000"),
-    ("num_clusters=1000000000",),
-    ("algorithm=ifca", "algorithm.num_clusters=100000"),
-    ("algorithm=fesem", "num_clusters=9"),
-    ("algorithm=lcfl", "cluster_method=hdbscan", "cluster_method.min_cluster_size=100"),
-    ("algorithm=lcfl", "cluster_method=optics", "cluster_method.min_samples=100"),
-    ("algorithm=lcfl", "cluster_method=kmedoids", f"cluster_method.starts={HUGE}"),
-    # servers, robust means, hostile clients and privacy
-    ("server=adam", "algorithm=scaffold"),
-    ("server=yogi", "algorithm=fedadam"),
-    ("server=sgd", "server.momentum=1"),
-    ("+server.rate=0.1",),
-    ("aggregation=trimmed_mean", "aggregation.trim=0.5"),
-    ("aggregation=krum", "clients_per_round=2"),
-    ("aggregation=median", "algorithm=fedbcd"),
-    ("attack=sign_flip", "attack.share=0.6"),
-    ("attack=alie", "attack.spread=one_group", "partition=iid"),
-    ("attack=label_flip", "task=regression"),
-    ("privacy=client", "algorithm=lcfl"),
-    ("privacy=client", "algorithm=ifca", "common.aggregation=by_samples"),
-    ("privacy=client", "privacy.clip=null", "algorithm=ifca", "common.aggregation=uniform"),
-    ("privacy=client", "algorithm=ifca", "common.aggregation=uniform", "privacy.delta=0.5"),
-    # tasks that do not fit the data, or a part
-    ("task=nope",),
-    ("task=regression",),
-    ("task=multilabel", "algorithm=fedrc"),
-    ("task=regression", "partition=dirichlet", "dataset=synthetic"),
-    ("task=regression", "task.delta=0"),
-    ("task=multilabel", "task.pos_weight=[-1]"),
-    ("task.class_weight=[1,2]",),
-    ("task.class_weight=heavy",),
-    ("task.label_smoothing=1",),
-    ("objective=mae",),
-    # what a model begins with, and what of it is trained
-    ("weights=nothing.pth",),
-    ("weights=.",),
-    ("weights=3",),
-    ("frozen=[nope]",),
-    ("frozen=3",),
-    ("frozen=[[a]]",),
-    ("frozen=['*']",),
-    ("lora={rank: 0}",),
-    ("lora={layers: [nope]}",),
-    ("lora={layers: 3}",),
-    ("lora=3",),
-    ("model=linear", "lora={}"),
-    ("features={}",),
-    ("features=3",),
-    ("features={model: resnet18}",),
-    ("features={model: resnet18, weights: nothing.pth}",),
-    ("features={model: {_target_: os.system}, weights: nothing.pth}",),
-    ("model=lstm",),
-    ("model=text_cnn", "model.kernels=[0]"),
-    ("scores=[perplexity]", "task=regression"),
-    ("model=mlp", "model.hidden=[1000000,1000000]"),
-    ("model=mlp", "model.hidden=[0]"),
-    ("model=mlp", "model.hidden=[1.5]"),
-    ("model=mlp", "model.hidden=abc"),
-    ("max_rows=1e9",),
-    ("clients_per_round=9",),
-    ("participation=1.0000001",),
-    ("threads=100000",),
-    # scores of predictions
-    ("scores=auroc",),
-    ("scores=[auroc,auroc]",),
-    ("scores=[rmse]",),
-    ("scores=[null]",),
-    ("scores=[[auroc]]",),
-    ("scores=[{a: 1}]",),
-    ("scores=[{_target_: os.system}]",),
-    ("scores=[{_target_: fedclust.algorithms.fedavg.FedAvg}]",),
-    ("scores=null",),
-    ("scores=[confusion]", "score_every=0"),
-    ("score_every=2",),
-    ("scores=[ece]", "score_every=1", "eval_every=2", "rounds=2"),
-    ("predictions=3",),
-    ("objective=validation_auroc",),
-    # lists
-    ("scenario=newcomers", "scenario.arrive_at=[1.5]"),
-    ("scenario=newcomers", "scenario.arrive_at=3"),
-    ("scenario=newcomers", "scenario.arrive_at=[abc]"),
-    ("partition=class_subsets", "partition.subsets=[abc]"),
-    ("partition=class_subsets", "partition.subsets=3"),
-    ("partition=class_subsets", "partition.subsets=[[0,99]]"),
-    # accepted once, though nobody reads it
-    ("common.aggregation=nonsense",),
-    ("common.cluster_participation=0",),
-    ("common.cluster_participation=half",),
-    ("common.baseline_aggregation=mean",),
-    ("+common.foo=1",),
-    ("+data.foo=1",),
-    ("++data.foo=1",),
-    ("++foo=1",),
-    ("+solver.foo=1",),
-    ("scale.name=laptop",),
-    ("+scale.foo=1",),
-    # reports that cannot be made
-    ("report={metric: nonsense}",),
-    ("report={metrik: accuracy}",),
-    ("report={metric: [accuracy]}",),
-    ("report={score: least}",),
-    ("report={iterations: [abc]}",),
-    ("report={iterations: 3}",),
-    ("report={figure: {rows: [nonsense]}}",),
-    ("report={figure: {x: seconds}}",),
-    ("report={claims: [{kind: nonsense}]}",),
-    ("report={claims: [{kind: at_least, arm: a, value: abc}]}",),
-    ("report={claims: [{kind: at_least, arm: a}]}",),
-    ("report={claims: [3]}",),
-    ("report=3",),
-    ("report=abc",),
-    ("report=[]",),
-    # folders
-    ("name=../mine",),
-    ("++name=../../mine",),
-    ("name=/mine",),
-    ("name=${oc.env:HOME}",),
-    ("name=${nonsense}",),
-    ("name=${name}",),
-    ("rounds=${eval_every}", "eval_every=${rounds}"),
-    ("name=",),
-    # code from elsewhere
-    ("tracker._target_=os.system",),
-    ("tracker._target_=fedclust.engines.fused.native.compiled._runs",),
-    ("algorithm._target_=fedclust.runtime.folder.torch.load",),
-    ("algorithm._target_=shutil.copyfile",),
-    ("model._target_=fedclust.models.mlp.nn.Linear",),
-    ("hydra.callbacks.mine._target_=os.system", "+hydra.callbacks.mine.command=ls"),
-    # flags
-    ("--nonsense",),
-    ("--cfg", "nonsense"),
-    ("--config-dir", "nowhere"),
-    ("--config-dir",),
-    ("rounds",),
-    ("=3",),
-    ("rounds=",),
-    ("rounds=3=4",),
-    ("rounds={",),
-    ("algorithm=lcfl,",),
-    ("algorithm=lcfl,ifca",),
-    ("-m", "algorithm="),
-    ("-m", "hydra/launcher=submitit_slurm", "rounds=1,2"),
-    ("-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=0", "rounds=1,2"),
-    ("-m", "hydra/launcher=nonsense"),
-    ("hydra/launcher=submitit_local", "-m", "hydra.launcher.timeout_min=abc"),
-    ("experiment=nonsense",),
-    ("experiment=../config",),
-    ("experiment=quickstart", "scale=laptop", "rounds=abc"),
-)
 TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
 
 
@@ -355,9 +151,10 @@ def traced(files: Mapping[str, str], folder: Path) -> tuple[str, str]:
 
 def mistakes() -> Iterator[Case]:
     """Those written by hand."""
-    for arguments in BY_HAND:
-        work = partial(refused, [*QUICK, *arguments], {}, {})
-        yield Case("mistake", " ".join(arguments), work)
+    for line in BY_HAND.read_text().splitlines():
+        if arguments := shlex.split(line, comments=True):
+            work = partial(refused, [*QUICK, *arguments], {}, {})
+            yield Case("mistake", " ".join(arguments), work)
     for dropped in TORCHRUN:
         half = {name: value for name, value in TORCHRUN.items() if name != dropped}
         yield Case("mistake", f"no {dropped}", partial(refused, QUICK, {}, half))

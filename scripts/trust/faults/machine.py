@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
-from faults.case import Case, Ended, called, forked, limit_memory
+from faults.case import Called, Case, Ended, called, forked, limit_memory
 from faults.jobs import CHEAP, SMALL, expected, judged, play, signature
 
 _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000  # of unshare(2)
@@ -63,12 +63,18 @@ def short_command(mib: int, folder: Path) -> tuple[str, str]:
     died = "Traceback" not in first.err and first.status in _ENDED_BY_A_LIBRARY
     if first.status != 0 and not first.line and not died:
         return "crashed", first.end
-    again = called(COMMAND, folder)
-    if again.status != 0:
-        return "crashed", again.end
+    end, said = as_whole(called(COMMAND, folder), folder, first.line)
+    return ("refused" if end == "survived" and first.line else end), (
+        "ended by a library" if died else said
+    )
+
+
+def as_whole(ended: Called, folder: Path, said: str = "") -> tuple[str, str]:
+    """How `COMMAND` ended where it has to run through, with the results of an undisturbed one."""
+    if ended.status != 0:
+        return "crashed", ended.end
     same = signature(folder / "job", states=False) == whole_command()
-    end = "refused" if first.line else "survived"
-    return (end if same else "wrong"), "ended by a library" if died else first.line
+    return ("survived" if same else "wrong"), said
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from faults.case import Case
-from faults.data import refused
+from faults.data import Faults, refusals
 from faults.owned import LEAF, user
 
 State = dict[str, Any]
@@ -85,27 +85,28 @@ TEXTS: Mapping[str, tuple[list[Any], list[Any], str]] = {
 
 
 def wrong_weights(
-    content: bytes, name: str, folder: Path, options: tuple[str, ...] = ()
-) -> tuple[str, str]:
-    """Begin with a file that has something wrong."""
-    (folder / name).write_bytes(content)
-    return refused([*DIGITS, *(options or (f"weights={name}",))], folder)
+    name: str, given: str, content: Callable[[], bytes], folder: Path
+) -> Sequence[str]:
+    """A file to begin with that has something wrong."""
+    (folder / name).write_bytes(content())
+    return (*DIGITS, given)
 
 
-def wrong_texts(what: str, folder: Path) -> tuple[str, str]:
-    """Read texts with something wrong."""
-    x, y, kind = TEXTS[what]
+def wrong_texts(fault: tuple[list[Any], list[Any], str], folder: Path) -> Sequence[str]:
+    """Texts with something wrong."""
+    x, y, kind = fault
     (folder / "leaf" / "train").mkdir(parents=True)
     (folder / "leaf" / "train" / "0.json").write_text(json.dumps(user("a", x, y)))
-    return refused([*LEAF, f"dataset.text={kind}", "model=gru"], folder)
+    return (*LEAF, f"dataset.text={kind}", "model=gru")
 
 
-def wrong_ids(x: Any, options: tuple[str, ...], folder: Path) -> tuple[str, str]:
-    """Read token ids with something wrong, or by a model that takes none."""
+def wrong_ids(fault: tuple[Any, tuple[str, ...]], folder: Path) -> Sequence[str]:
+    """Token ids with something wrong, or for a model that takes none."""
+    x, options = fault
     y = np.arange(len(x)) % 2
     np.savez(folder / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     given = ("dataset=npz", "dataset.path=mine.npz", "partition=iid", "partition.num_clients=2")
-    return refused([*given, *options], folder)
+    return (*given, *options)
 
 
 IDS: Mapping[str, tuple[Any, tuple[str, ...]]] = {
@@ -120,21 +121,19 @@ IDS: Mapping[str, tuple[Any, tuple[str, ...]]] = {
         ("dataset.vocabulary=40", "dataset.normalise=unit"),
     ),
 }
+_BACKBONE = "features={model: squeezenet1_1, weights: mine.pth, layer: features.0}"
+FAULTS: Faults = {
+    "weights: ": (WEIGHTS, partial(wrong_weights, "mine.pth", "weights=mine.pth")),
+    "a backbone's weights: ": (WEIGHTS, partial(wrong_weights, "mine.pth", _BACKBONE)),
+    "safetensors: ": (
+        SAFETENSORS,
+        partial(wrong_weights, "mine.safetensors", "weights=mine.safetensors"),
+    ),
+    "text: ": (TEXTS, wrong_texts),
+    "ids: ": (IDS, wrong_ids),
+}
 
 
 def cases(quick: bool) -> Iterator[Case]:
     """What models begin with, and what they read."""
-    few = 4 if quick else 1
-    for what in list(WEIGHTS)[::few]:
-        work = partial(wrong_weights, WEIGHTS[what](), "mine.pth")
-        yield Case("weights and texts", f"weights: {what}", work)
-        asked = "features={model: squeezenet1_1, weights: mine.pth, layer: features.0}"
-        work = partial(wrong_weights, WEIGHTS[what](), "mine.pth", options=(asked,))
-        yield Case("weights and texts", f"a backbone's weights: {what}", work)
-    for what in list(SAFETENSORS)[::few]:
-        work = partial(wrong_weights, SAFETENSORS[what](), "mine.safetensors")
-        yield Case("weights and texts", f"safetensors: {what}", work)
-    for what in list(TEXTS)[::few]:
-        yield Case("weights and texts", f"text: {what}", partial(wrong_texts, what))
-    for what in list(IDS)[::few]:
-        yield Case("weights and texts", f"ids: {what}", partial(wrong_ids, *IDS[what]))
+    return refusals("weights and texts", FAULTS, 4 if quick else 1)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from faults.case import Case
-from faults.data import refused
+from faults.data import refusals
 
 _FILE = """import torch
 from torch import nn
@@ -71,17 +70,15 @@ MODULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-def wrong_module(what: str, folder: Path) -> tuple[str, str]:
-    """Run a module that cannot be trained."""
-    made, options = MODULES[what]
+def wrong_module(fault: tuple[str, tuple[str, ...]], folder: Path) -> Sequence[str]:
+    """A module that cannot be trained."""
+    made, options = fault
     (folder / "mine" / "model").mkdir(parents=True)
     (folder / "mine" / "own_net.py").write_text(_FILE.replace("{made}", made))
     (folder / "mine" / "model" / "net.yaml").write_text("_target_: own_net.net\n")
-    given = ("--config-dir", "mine", "model=net", "partition.num_clients=8")
-    return refused([*given, *options], folder)
+    return ("--config-dir", "mine", "model=net", "partition.num_clients=8", *options)
 
 
 def cases(quick: bool) -> Iterator[Case]:
     """Modules that no engine can train."""
-    for what in list(MODULES)[:: 5 if quick else 1]:
-        yield Case("modules", f"module: {what}", partial(wrong_module, what))
+    return refusals("modules", {"module: ": (MODULES, wrong_module)}, 5 if quick else 1)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from faults.case import Case
-from faults.data import refused
+from faults.data import Faults, refusals
 
 Rows = list[list[object]]
 SERIES = (
@@ -18,6 +17,8 @@ SERIES = (
     "dataset.path=curves",
     "dataset.time=hour",
     "dataset.length=8",
+    "dataset.horizon=4",
+    "dataset.stride=4",
 )
 LEAF = ("dataset=leaf", "dataset.path=leaf")
 
@@ -80,34 +81,30 @@ FILES: Mapping[str, tuple[list[object], list[object]]] = {
 }
 
 
-def wrong_series(what: str, folder: Path) -> tuple[str, str]:
-    """Run on two clients, one of whom has something wrong."""
-    make, option = CURVES[what]
+def wrong_series(fault: tuple[Callable[[], Rows], str], folder: Path) -> Sequence[str]:
+    """The series of two clients, one of whom has something wrong."""
+    make, option = fault
     (folder / "curves").mkdir()
     for name, rows in (("good", curve()), ("odd", make())):
         lines = ["hour,value", *(",".join(map(str, row)) for row in rows)]
         (folder / "curves" / f"{name}.csv").write_text("\n".join(lines) + "\n")
-    options = ["dataset.horizon=4", "dataset.stride=4"]
-    named = [one for one in options if one.split("=")[0] != option.split("=")[0]]
-    own = [one for one in SERIES if one.split("=")[0] != option.split("=")[0]]
-    return refused([*own, *named, *([option] if option else [])], folder)
+    given = {one.partition("=")[0]: one for one in (*SERIES, *([option] if option else []))}
+    return list(given.values())
 
 
-def wrong_leaf(what: str, folder: Path) -> tuple[str, str]:
-    """Run on files of LEAF with something wrong."""
-    for part, files in zip(("train", "test"), FILES[what], strict=True):
-        (folder / "leaf" / part).mkdir(parents=True)
+def wrong_leaf(fault: tuple[list[object], list[object]], folder: Path) -> Sequence[str]:
+    """Files of LEAF with something wrong."""
+    for part, files in zip(("train", "test"), fault, strict=True):
+        if files or part == "train":
+            (folder / "leaf" / part).mkdir(parents=True)
         for i, content in enumerate(files):
             (folder / "leaf" / part / f"{i}.json").write_text(json.dumps(content))
-    if not FILES[what][1]:
-        (folder / "leaf" / "test").rmdir()
-    return refused(LEAF, folder)
+    return LEAF
+
+
+FAULTS: Faults = {"series: ": (CURVES, wrong_series), "LEAF: ": (FILES, wrong_leaf)}
 
 
 def cases(quick: bool) -> Iterator[Case]:
     """What clients bring that cannot be read."""
-    few = 5 if quick else 1
-    for what in list(CURVES)[::few]:
-        yield Case("clients' own files", f"series: {what}", partial(wrong_series, what))
-    for what in list(FILES)[::few]:
-        yield Case("clients' own files", f"LEAF: {what}", partial(wrong_leaf, what))
+    return refusals("clients' own files", FAULTS, 5 if quick else 1)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from faults.case import Called, Case, Command, called
+from faults.case import Case, Command, called
 from faults.jobs import SMALL, signature
 
 SWEEP = ("run", "-m", "algorithm=fedavg,ifca", *SMALL, "progress=false")
@@ -63,26 +63,16 @@ def ended_as_whole(folder: Path, *more: str) -> tuple[str, str]:
     return ("survived" if results(folder) == whole()[0] else "wrong"), again.err[-200:]
 
 
-def killed(number: int, folder: Path) -> tuple[str, str]:
-    """Kill a sweep at a random moment, then start it again."""
-    moment = random.Random(number).uniform(0.02, 1.1) * whole()[1]
-    command = Command(SWEEP, folder)
-    time.sleep(moment)
-    os.kill(command.pid, signal.SIGKILL)
-    command.wait()
-    return ended_as_whole(folder)
-
-
 def signalled(signum: int, number: int, folder: Path) -> tuple[str, str]:
-    """Send a sweep a signal at a random moment, then start it again."""
-    moment = random.Random(number).uniform(0.05, 1.0) * whole()[1]
+    """Kill a sweep at a random moment, or send it a signal, then start it again."""
+    moment = random.Random(number).uniform(0.02, 1.1) * whole()[1]
     command = Command(SWEEP, folder)
     time.sleep(moment)
     os.kill(command.pid, signum)
     first = command.wait()
     # Python ignores an exception in a callback of its own, and with it a signal that comes then
     told = "Traceback" in first.err and "Exception ignored in" not in first.err
-    if first.status not in (0, 128 + signum) or told:
+    if signum != signal.SIGKILL and (first.status not in (0, 128 + signum) or told):
         return "crashed", first.end
     return ended_as_whole(folder)
 
@@ -94,9 +84,7 @@ def with_a_bad_job(bad: str, number: int, folder: Path) -> tuple[str, str]:
     first = called([*swept, f"partition.num_clients={','.join(values)}"], folder)
     if first.status != 2 or "Traceback" in first.err or bad not in first.err:
         return "crashed", first.end
-    jobs = [file.parent for file in (folder / "outputs").rglob("summary.csv")]
-    found = sorted(signature(job, states=False) for job in jobs)
-    return ("refused" if found == alone() else "wrong"), first.err[-300:]
+    return ("refused" if signatures(folder) == alone() else "wrong"), first.err[-300:]
 
 
 def with_an_option(typed: str, folder: Path) -> tuple[str, str]:
@@ -114,8 +102,13 @@ def alone() -> list[str]:
     """The results of the sweep's jobs, sorted."""
     with tempfile.TemporaryDirectory() as folder:
         assert called(SWEEP, Path(folder)).status == 0
-        jobs = [file.parent for file in Path(folder, "outputs").rglob("summary.csv")]
-        return sorted(signature(job, states=False) for job in jobs)
+        return signatures(Path(folder))
+
+
+def signatures(folder: Path) -> list[str]:
+    """The results of all jobs of a sweep, sorted."""
+    jobs = (file.parent for file in (folder / "outputs").rglob("summary.csv"))
+    return sorted(signature(job, states=False) for job in jobs)
 
 
 def undisturbed(launcher: str, folder: Path) -> tuple[str, str]:
@@ -189,16 +182,11 @@ def on_two_ranks(hit: int, signum: int, number: int, folder: Path) -> tuple[str,
         time.sleep(rng.uniform(0, 0.3))
         os.kill(commands[hit].pid, signum)
     told = [command.wait() for command in commands]
-    if any("Traceback" in one.err for one in told):
-        return "crashed", " | ".join(one.end for one in told)
-    if not signum and any(one.status for one in told):
+    if any("Traceback" in one.err or (one.status and not signum) for one in told):
         return "crashed", " | ".join(one.end for one in told)
     size = rng.randint(1, 3)
-    again: list[Called] = (
-        [called(RANKED, folder)]
-        if size == 1
-        else [command.wait() for command in ranks(RANKED, folder, size)]
-    )
+    started = ranks(RANKED, folder, size) if size > 1 else [Command(RANKED, folder)]
+    again = [command.wait() for command in started]
     if any(one.status for one in again):
         return "crashed", " | ".join(one.end for one in again)
     same = signature(folder / "job") == whole_ranked()
@@ -208,10 +196,12 @@ def on_two_ranks(hit: int, signum: int, number: int, folder: Path) -> tuple[str,
 def cases(quick: bool) -> Iterator[Case]:
     """Sweeps, launchers and ranks."""
     whole()
-    for number in range(2 if quick else 60):
-        yield Case("sweep", f"killed {number}", partial(killed, number))
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        for number in range(1 if quick else 15):
+    for signum, few, all_of in (
+        (signal.SIGKILL, 2, 60),
+        (signal.SIGINT, 1, 15),
+        (signal.SIGTERM, 1, 15),
+    ):
+        for number in range(few if quick else all_of):
             yield Case("sweep", f"{signum.name} {number}", partial(signalled, signum, number))
     for bad in ("0", "abc", "1000000000000") if not quick else ("0",):
         for number in range(2):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.config.schema import chooses, is_setting, tells_arms_apart
-from fedclust.metrics import METRICS, headline_of
+from fedclust.metrics import headline_of
+from fedclust.report.formats import sign
 from fedclust.report.runs import Curve, Run
 
 _SYMBOLS = {"gradient_weight": "λ (gradient_weight)"}  # what papers call an option
@@ -44,9 +46,7 @@ class Arm:
 
     @property
     def jobs(self) -> Sequence[Run]:
-        """The single jobs it was joined from, or its only one; none of what was measured
-        elsewhere.
-        """
+        """The jobs it was joined from, or its only one; none of what was measured elsewhere."""
         return self.run.parts or (() if self.outside else (self.run,))
 
     @property
@@ -65,8 +65,7 @@ class Arm:
 
     @property
     def comparable(self) -> bool:
-        """Whether its values may be held against printed ones: full size, the data meant, and the
-        experiment's protocol.
+        """Whether printed values may be held against its own: full size, data and protocol.
 
         With other `rounds` those of a round are still the same round's.
         """
@@ -85,41 +84,29 @@ class Arm:
 
     @property
     def stand_in(self) -> str:
-        """The data set the experiment is about, where the job used another in its place; else
-        "".
-        """
+        """The data set the experiment is about, where the job used another one; else ""."""
         meant = str(self.run.asked.get("dataset") or "")
         return "" if meant == self.run.choices.get("dataset") else meant
 
     @property
     def cell(self) -> Mapping[str, str]:
-        """The keys that tell cells of a printed table apart: choices by group, and classes per
-        client.
-        """
-        partition = self.run.config.get("partition") or {}
-        classes = (
-            "10"
-            if self.run.choices.get("partition") == "iid"
-            else partition.get("classes_per_client")
-        )
+        """The keys that tell cells of a printed table apart: choices, and classes per client."""
+        classes = (self.run.config.get("partition") or {}).get("classes_per_client")
+        if self.run.choices.get("partition") == "iid":
+            classes = 10
         meant = {"dataset": self.stand_in} if self.stand_in else {}
         return {**self.run.choices, "classes": str(classes), **meant}
 
     def curve(self, metric: str) -> Curve | None:
-        """One metric of the arm without the seeds that failed on the way, or None where it was not
-        recorded.
+        """A metric without the seeds that failed, None where it was not recorded.
 
         "models" is the sum of models_down and models_up.
         """
-        curve = self._sent() if metric == "models" else self.run.curves.get(metric)
-        return curve.without(self.run.failed) if curve else None
-
-    def _sent(self) -> Curve | None:
-        """The models sent in either direction."""
+        curve = self.run.curves.get(metric)
         down, up = self.run.curves.get("models_down"), self.run.curves.get("models_up")
-        if down is None or up is None or down.values.shape != up.values.shape:
-            return None
-        return replace(down, values=down.values + up.values)
+        if metric == "models" and down and up and down.values.shape == up.values.shape:
+            curve = replace(down, values=down.values + up.values)
+        return curve.without(self.run.failed) if curve else None
 
     def by_seed(self, metric: str, score: str = "last") -> dict[int, float]:
         """The score of every seed that has one.
@@ -133,9 +120,12 @@ class Arm:
         curve = self.curve(metric) if score == "last" else self.counted(metric)
         if curve is None:
             return {}
-        if score == "validation":
-            return self._at_best_validation(curve)
-        values = curve.last() if score == "last" else _best_of(metric)(curve.values, axis=0)
+        if score == "last":
+            values = curve.last()
+        elif score == "max":  # the largest, or the least where less is better
+            values = sign(metric) * np.fmax.reduce(sign(metric) * curve.values, axis=0)
+        else:
+            values = self._at_best_validation(curve)
         return seeds_with_values(curve.seeds, values)
 
     @property
@@ -143,22 +133,29 @@ class Arm:
         """The metric by which a round is chosen: the task's score on validation examples."""
         return f"validation_{headline_of(self.run.curves)}"
 
-    def _at_best_validation(self, curve: Curve) -> dict[int, float]:
-        """The value of every seed in its round of the best score on validation examples; nothing
-        without.
-        """
+    def _at_best_validation(self, curve: Curve) -> NDArray[np.float64]:
+        """[S] the value in every seed's round of the best validation score; NaN without."""
         validated = self.counted(self.validated)
         if validated is None:
-            return {}
-        sign = -1.0 if METRICS[self.validated].better == "lower" else 1.0
-        known = np.nan_to_num(sign * validated.values, nan=-np.inf)
+            return np.full(len(curve.seeds), np.nan)
+        known = np.nan_to_num(sign(self.validated) * validated.values, nan=-np.inf)
         best = dict(zip(validated.seeds, validated.rounds[known.argmax(axis=0)], strict=True))
-        there = [curve.at(best[seed])[place] for place, seed in enumerate(curve.seeds)]
-        return seeds_with_values(curve.seeds, np.array(there))
+        return np.array([curve.at(best[seed])[place] for place, seed in enumerate(curve.seeds)])
 
     def last(self, metric: str) -> NDArray[np.float64]:
         """[S] newest value per seed, without the seeds that have none."""
         return np.array(list(self.by_seed(metric).values()))
+
+    def over_rounds(
+        self, statistic: Callable[..., Any], metric: str, factor: float = 1.0, last: int = 0
+    ) -> NDArray[np.float64]:
+        """[S] a statistic of `factor` times the last values of a metric, 0 for all; without the
+        seeds that have none.
+        """
+        curve = self.curve(metric)
+        values = factor * curve.values[-last:] if curve else np.empty((0, 0))
+        known = values[:, ~np.isnan(values).all(axis=0)]
+        return np.asarray(statistic(known, axis=0)) if known.size else np.empty(0)
 
     def total(self, metric: str) -> NDArray[np.float64]:
         """[S] sum over rounds per seed."""
@@ -205,48 +202,38 @@ def arms(
         for key in {*federation, *(key for keys in options.values() for key in keys)}
         if not chooses(key)
     }
-    settings = [_given(run, federation, ends) for run in runs]
-    given = [_given(run, options[_algorithm(run)], ends) for run in runs]
-    titles = [
-        SEPARATOR.join(_piece(run, key, federation[key], value) for key, value in setting.items())
-        for run, setting in zip(runs, settings, strict=True)
-    ]
-    names = [_name(run, one, options) for run, one in zip(runs, given, strict=True)]
-    alike = Counter(zip(names, titles, strict=True))
-    made = [
-        Arm(
-            run,
-            # where nothing in the configs tells two runs apart, their folders do
-            name if alike[name, title] == 1 else f"{name} ({run.folder.name})",
-            title,
-            {
-                **{federation[key]: value for key, value in setting.items()},
-                **{options[_algorithm(run)][key]: _shown(key, v) for key, v in one.items()},
-            },
-            changed(run),
-        )
-        for run, name, title, setting, one in zip(runs, names, titles, settings, given, strict=True)
-    ]
+    made = []
+    for run in runs:
+        algorithm = _algorithm(run)
+        short = options[algorithm]
+        setting, given = (_given(run, keys, ends) for keys in (federation, short))
+        own = {short[key]: _shown(key, value) for key, value in given.items()}
+        pieces = (_piece(run, key, federation[key], value) for key, value in setting.items())
+        factors = {federation[key]: value for key, value in setting.items()} | own
+        name = " ".join([algorithm, *(option(key, value) for key, value in own.items())])
+        made.append(Arm(run, name, SEPARATOR.join(pieces), factors, changed(run)))
+    alike = Counter((arm.name, arm.setting) for arm in made)
+    for i, arm in enumerate(made):
+        if alike[arm.name, arm.setting] > 1:  # nothing but their folders tells them apart
+            made[i] = replace(arm, name=f"{arm.name} ({arm.run.folder.name})")
     return in_order(made, order)
 
 
 def in_order(made: Sequence[Arm], order: Sequence[str]) -> list[Arm]:
     """Some arms in the order of `arms`."""
     rank = {_plain(name): position for position, name in enumerate(order)}
-    first: dict[str, int] = {}  # setting or name → its first place in the sweep
+    first: dict[tuple[str, str], int] = {}  # (setting, "") or ("", name) → first place in the sweep
     for arm in made:
-        for what in (f"setting {arm.setting}", f"name {arm.name}"):
+        for what in ((arm.setting, ""), ("", arm.name)):
             first[what] = min(first.get(what, arm.run.place), arm.run.place)
 
     def key(arm: Arm) -> tuple[object, ...]:
-        pieces = [rank.get(piece, len(rank)) for piece in arm.setting.split(SEPARATOR)]
-        own = (arm.label, arm.name, arm.algorithm)
         return (
-            pieces,
-            first[f"setting {arm.setting}"],
+            [rank.get(piece, len(rank)) for piece in arm.setting.split(SEPARATOR)],
+            first[arm.setting, ""],
             _natural(arm.setting),
-            min(rank.get(_plain(name), len(rank)) for name in own),
-            first[f"name {arm.name}"],
+            min(rank.get(_plain(own), len(rank)) for own in (arm.label, arm.name, arm.algorithm)),
+            first["", arm.name],
             _natural(arm.name),
         )
 
@@ -256,12 +243,6 @@ def in_order(made: Sequence[Arm], order: Sequence[str]) -> list[Arm]:
 def settings_of(arms: Sequence[Arm]) -> list[str]:
     """The settings of some arms, in their order."""
     return list(dict.fromkeys(arm.setting for arm in arms))
-
-
-def _best_of(metric: str) -> Callable[..., NDArray[np.float64]]:
-    """The least of values of which less is better, else the largest."""
-    lower = metric in METRICS and METRICS[metric].better == "lower"
-    return np.fmin.reduce if lower else np.fmax.reduce
 
 
 def _plain(name: str) -> str:
@@ -276,9 +257,7 @@ def _algorithm(run: Run) -> str:
 
 
 def _given(run: Run, keys: Iterable[str], ends: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """The run's values of some keys as they are shown, see `path_ends`, without those it has none
-    of.
-    """
+    """The run's values of some keys as they are shown, see `path_ends`; without empty ones."""
     values = {key: value for key in keys if (value := _value(run, key))}
     return {key: ends.get(key, {}).get(value, value) for key, value in values.items()}
 
@@ -301,16 +280,6 @@ def _ends(parts: tuple[str, ...]) -> list[tuple[str, ...]]:
     return [parts[-n:] for n in range(1, len(parts) + 1)]
 
 
-def _name(run: Run, given: Mapping[str, str], options: Mapping[str, Mapping[str, str]]) -> str:
-    short = options[_algorithm(run)]
-    return " ".join(
-        [
-            _algorithm(run),
-            *(option(short[key], _shown(key, value)) for key, value in given.items()),
-        ]
-    )
-
-
 def option(key: str, value: str) -> str:
     """A factor of an arm in words; "default" and "tuned" need no key."""
     return value if key == "tuned" else f"{_SYMBOLS.get(key, key)}={value}"
@@ -329,9 +298,7 @@ def _piece(run: Run, key: str, short: str, value: str) -> str:
 
 
 def _federations(runs: Sequence[Run]) -> dict[str, str]:
-    """The keys that tell federations apart, with their short names: the case, and what differs
-    within one.
-    """
+    """The keys that tell federations apart, with short names: the case, and what differs in one."""
     differing = _differing_keys(runs, is_setting)
     if "case" not in differing:
         return differing
@@ -348,9 +315,7 @@ def _federations(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _differing_keys(runs: Sequence[Run], wanted: Callable[[str], bool]) -> dict[str, str]:
-    """The overridden keys that are wanted and differ among the runs, each with its shortest clear
-    name.
-    """
+    """The wanted overridden keys that differ among the runs, each with its shortest clear name."""
     given = dict.fromkeys(key for run in runs for key in _overrides(run) if wanted(key))
     differing = [key for key in given if len({_comparable(_value(run, key)) for run in runs}) > 1]
     short = Counter(key.rpartition(".")[2] for key in differing)

@@ -80,12 +80,10 @@ def mean_of(name: str) -> Callable[[NDArray[np.float64]], Mapping[str, float]]:
     return lambda values: {name: float(values.mean())} if len(values) else {}
 
 
-def mean_and_std(
-    name: str, suffix: str = "_std"
-) -> Callable[[NDArray[np.float64]], Mapping[str, float]]:
+def mean_and_std(mean: str, std: str) -> Callable[[NDArray[np.float64]], Mapping[str, float]]:
     """Records mean and standard deviation over seeds [S]; nothing where no seed has a value."""
     return lambda values: (
-        {name: float(values.mean()), f"{name}{suffix}": float(values.std())} if len(values) else {}
+        {mean: float(values.mean()), std: float(values.std())} if len(values) else {}
     )
 
 
@@ -104,12 +102,4 @@ def over_seeds(
     def write(values: NDArray[np.float64]) -> str:
         return plus_minus(factor * values, digits(values) if callable(digits) else digits)
 
-    return TableColumn(head, read, write, mean_and_std(name, suffix))
-
-
-def per_seed(
-    statistic: Callable[..., NDArray[np.float64]], values: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """A statistic over rounds of values [R, S], without the seeds that have none."""
-    known = values[:, ~np.isnan(values).all(axis=0)] if values.size else values
-    return statistic(known, axis=0) if known.size else np.empty(0)
+    return TableColumn(head, read, write, mean_and_std(name, f"{name}{suffix}"))

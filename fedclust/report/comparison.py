@@ -1,12 +1,9 @@
-"""The comparison of the arms: in every federation seed by seed, and over all federations.
-
-Longer than other files because the two tables and the words below them are read together.
-"""
+"""The comparison of the arms: in every federation seed by seed, and over all federations."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +24,7 @@ from fedclust.report.formats import (
     signed,
     title,
 )
-from fedclust.report.headline import in_panels, layout, score_column, standing
+from fedclust.report.headline import final_scores, in_panels, layout, score_column, standing
 from fedclust.report.same_data import limits_of_tests, other_data
 from fedclust.report.spec import Spec
 from fedclust.report.statistics.aggregates import improvement, iqm, stratified
@@ -78,7 +75,7 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         TableColumn("95 % interval", lambda arm: _interval(of(arm), digits[arm.label])),
         TableColumn("common seeds", of, lambda one: str(one.against.n) if one.against else "–"),
     ]
-    if any(one.verdict in ("below", "level") for one in places.values()):
+    if _decided(places.values()):
         columns += [
             TableColumn("p after Holm", of, lambda one: _p(one) or "–"),
             TableColumn("verdict", of, lambda one: _verdict(one, spec)),
@@ -92,6 +89,11 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         return table
     heads, rows = _grid(shown, places, digits)
     return replace(table, columns=heads, rows=rows)
+
+
+def _decided(places: Iterable[Standing]) -> bool:
+    """Whether anything is told of an arm but that it is the best."""
+    return any(one.verdict in ("below", "level") for one in places)
 
 
 def _digits(spec: Spec, values: Sequence[float] | NDArray[np.float64]) -> int:
@@ -173,10 +175,9 @@ def _notes(spec: Spec, arms: Sequence[Arm], places: Sequence[Standing]) -> list[
     ]
     lines += limits_of_tests(arms)
     untold = [one for one in places if one.verdict == "untold"]
-    if len(untold) + sum(one.verdict == "best" for one in places) < len(places):
-        margin = (
-            f", or a difference of less than {MARGIN} points" if in_percent(spec.metric) else ""
-        )
+    if _decided(places):
+        points = f", or a difference of less than {MARGIN} points"
+        margin = points if in_percent(spec.metric) else ""
         lines.append(
             "p: the probability that the mean difference is at least this far from zero if the "
             "sign of each difference is random (exact sign-flip test over all combinations of "
@@ -236,17 +237,13 @@ class Overall:
 
 
 def overall(spec: Spec, arms: Sequence[Arm]) -> Overall | None:
-    """The methods over all federations; None with one federation, fewer than two methods, or a
-    metric of which no direction is better.
-    """
+    """The methods over all federations; None for fewer than two, or if no direction is better."""
     if not in_panels(arms) or METRICS[spec.metric].better == "neither":
         return None
-    column = score_column(spec, arms)
     unit = factor(spec.metric) * sign(spec.metric)
     scores = {
-        (arm.setting, arm.name): {seed: unit * v for seed, v in column.values(arm).items()}
-        for arm in arms
-        if arm.finished or column.round is not None
+        place: {seed: unit * value for seed, value in values.items()}
+        for place, values in final_scores(spec, arms).items()
     }
     settings = tuple(settings_of(arms))
     every = tuple(dict.fromkeys(arm.name for arm in arms))
@@ -369,29 +366,30 @@ def significance(results: Overall) -> str:
 
 
 def _overall_notes(results: Overall, intervals: bool, *, lower: bool) -> list[str]:
+    bold = " Bold: not significantly behind the best mean rank."
+    interval = (
+        f"An interval is given from {_LEAST_RUNS} runs and {_LEAST_SEEDS} seeds per federation on; "
+        "with fewer it would be too short."
+    )
+    if intervals:
+        interval = (
+            "Its 95 % interval: bootstrap, seeds drawn anew within every federation, lengthened "
+            "for their small number."
+        )
+    own, other = "its score", f"that of {results.reference} in the same seed"
+    if lower:
+        own, other = f"the score of {results.reference} in the same seed", "its own"
+    runs = f"{own} minus {other}"
+    if not results.reference:
+        runs = "minus its score, so that more is better" if lower else own
     lines = [
         "Mean rank: the arms of a federation are ranked by their mean over seeds (1 is the best, "
         "equal ones share their mean rank), then averaged over the federations. Federations are "
-        "what is counted; more seeds of one are no further evidence. " + significance(results)
-    ]
-    if np.isfinite(results.difference):
-        lines[0] += " Bold: not significantly behind the best mean rank."
-    runs = "minus its score, so that more is better" if lower else "its score"
-    if results.reference:
-        runs = f"its score minus that of {results.reference} in the same seed"
-        if lower:
-            runs = f"the score of {results.reference} in the same seed minus its own"
-    lines.append(
+        "what is counted; more seeds of one are no further evidence. "
+        f"{significance(results)}{bold * bool(np.isfinite(results.difference))}",
         f"IQM: interquartile mean, the mean of the middle half of all runs; of each run {runs}. "
-        "A few very good or very bad runs do not move it."
-        + (
-            " Its 95 % interval: bootstrap, seeds drawn anew within every federation, lengthened "
-            "for their small number."
-            if intervals
-            else f" An interval is given from {_LEAST_RUNS} runs and {_LEAST_SEEDS} seeds per "
-            "federation on; with fewer it would be too short."
-        )
-    )
+        f"A few very good or very bad runs do not move it. {interval}",
+    ]
     if results.reference:
         lines.append(
             f"Beats {results.reference}: the share of seeds in which the arm is ahead of it, ties "

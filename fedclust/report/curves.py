@@ -1,9 +1,7 @@
-"""Line figures: metrics over rounds or over what was sent, mean over seeds with a band of one
-std.
+"""Line figures: metrics over rounds or what was sent, mean over seeds with a band of one std.
 
 One panel per metric and setting: metrics below each other and settings side by side, as the papers
-print; a single setting has its metrics side by side, and one metric in many settings takes as many
-rows as it needs.
+print; a single setting has its metrics side by side.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import math
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,21 +34,6 @@ _FEW_ROUNDS = 7  # as many are each a tick
 _LETTERS = 28  # of a title's line
 _LEGEND_ROWS = 2  # that the size of a figure has room for
 _LEGEND_ROW = 0.2  # inches of every further one
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One set of axes.
-
-    Attributes:
-        metric: what is drawn.
-        arms: the curves.
-        title: heading; the setting.
-    """
-
-    metric: str
-    arms: Sequence[Arm]
-    title: str
 
 
 def fits_one_figure(arms: Sequence[Arm], metrics: Sequence[str]) -> bool:
@@ -98,25 +80,25 @@ def draw(
     if not metrics:
         return None
     shown = [
-        Panel(metric, [a for a in arms if a.setting == s and a.curve(metric)], s)
+        (metric, setting, [a for a in arms if a.setting == setting and a.curve(metric)])
         for metric in metrics
-        for s in settings
+        for setting in settings
     ]
     if len(metrics) == 1:  # rows of metrics keep their columns
-        shown = [panel for panel in shown if panel.arms]
-        settings = [panel.title for panel in shown]
+        shown = [panel for panel in shown if panel[2]]
+        settings = [setting for _, setting, _ in shown]
     wide = _columns(settings, len(metrics))
     figure, grid = panels(len(shown), wide, _size(wide, math.ceil(len(shown) / wide)))
     unit, sent = sent_in(arms, x)
-    for place, (axes, panel) in enumerate(zip(grid, shown, strict=True)):
-        if not panel.arms:
+    for place, (axes, (metric, setting, own)) in enumerate(zip(grid, shown, strict=True)):
+        if not own:
             axes.set_axis_off()
             continue
-        _fill(axes, panel, x, unit, published, looks)
+        _fill(axes, metric, own, x, unit, published, looks)
         if place < wide or len(metrics) == 1:  # rows of metrics share the titles of the first
-            axes.set_title(_broken(panel.title))
+            axes.set_title(_broken(setting))
         if place % wide == 0 or len(settings) == 1:
-            axes.set_ylabel(_broken(axis_of(panel.arms or arms, panel.metric)))
+            axes.set_ylabel(_broken(axis_of(own, metric)))
         if place + wide >= len(shown):
             axes.set_xlabel(sent)
     lines, labels = legend_of(grid)
@@ -135,7 +117,8 @@ def has_sent(arms: Sequence[Arm], x: str) -> list[Arm]:
 
 def _fill(
     axes: Axes,
-    panel: Panel,
+    metric: str,
+    arms: Sequence[Arm],
     x: str,
     unit: float,
     published: Spec | None,
@@ -143,20 +126,20 @@ def _fill(
 ) -> None:
     """All curves of a panel."""
     means, totals = [], []
-    for arm in panel.arms:
-        curve = arm.curve(panel.metric)
+    for arm in arms:
+        curve = arm.curve(metric)
         assert curve is not None
         along = abscissa(arm, curve, x, unit)
         totals.append(float(along.max(initial=0)))
         look = looks[arm.name]
-        means.append(draw_curve(axes, along, curve, panel.metric, look, arm.name))
-        if published is not None and arm.comparable and panel.metric == published.metric:
+        means.append(draw_curve(axes, along, curve, metric, look, arm.name))
+        if published is not None and arm.comparable and metric == published.metric:
             _printed(axes, arm, curve.rounds, published, look)
     if x == "round":
-        set_round_ticks(axes, panel.arms, panel.metric)
+        set_round_ticks(axes, arms, metric)
     elif max(totals) > 20 * min(totals) > 0:  # else the cheap arms are squeezed at the left
         axes.set_xscale("log")
-    if METRICS[panel.metric].unit != "fraction":
+    if METRICS[metric].unit != "fraction":
         _keep_readable(axes, means)
 
 
@@ -215,9 +198,7 @@ def within(metric: str, values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _keep_readable(axes: Axes, means: Sequence[NDArray[np.float64]]) -> None:
-    """End the vertical axis above the common height of the curves where one of them stretches
-    it.
-    """
+    """End the vertical axis at the common height of the curves where one of them stretches it."""
     finite = [mean[np.isfinite(mean)] for mean in means]
     # the height of a curve: where it starts or, later, all but its highest twentieth
     heights = sorted(

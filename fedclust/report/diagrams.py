@@ -1,6 +1,4 @@
-"""Figures of a comparison over federations: all methods under all shifts at one glance, mean ranks
-with bars, performance profiles.
-"""
+"""Figures of a comparison over federations: at a glance, mean ranks with bars, profiles."""
 
 from __future__ import annotations
 
@@ -108,9 +106,7 @@ def _only_colours_shown(bar: Axes, shares: NDArray[np.float64], span: float) -> 
 
 
 def critical_difference(methods: Overall) -> Figure | None:
-    """Methods on a line by their mean rank, the best at the left; bars join those that do not
-    differ. None for too few federations or methods.
-    """
+    """Methods by mean rank, the best at the left; bars join those that do not differ."""
     if not methods.enough:
         return None
     order = np.argsort(methods.ranks, kind="stable")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS, headline_of
 from fedclust.report.arms import Arm
 from fedclust.report.columns import ARM, TableColumn, over_seeds, tabulate
-from fedclust.report.formats import decimals, factor, in_percent
+from fedclust.report.formats import decimals, factor, in_percent, lower_is_better, sign
 from fedclust.report.statistics import fairness
 from fedclust.report.table import Table
 
@@ -46,22 +46,22 @@ class TestedClients:
         """[M] correct test examples / all, or the score."""
         return self.correct / self.count if self.score is None else self.score
 
-    @property
-    def worst_group(self) -> float:
-        """The lowest accuracy of a true group; NaN for scores that single clients' do not give."""
-        if self.score is not None:
-            return np.nan
-        return fairness.worst_group(self.correct, self.count, self.group)
+
+def _worst_group(own: TestedClients) -> float:
+    """The lowest accuracy of a true group; NaN for scores that single clients' do not give."""
+    if own.score is not None:
+        return np.nan
+    return fairness.worst_group(own.correct, own.count, own.group)
 
 
 def _hurt(own: TestedClients, alone: TestedClients | None) -> float:
     """Percent of the clients tested in both that do worse than alone; NaN where there are none."""
     if alone is None:
         return np.nan
-    _, here, there = np.intersect1d(own.client, alone.client, return_indices=True)
+    _, rows, beside = np.intersect1d(own.client, alone.client, return_indices=True)
     margin = fairness.MARGIN if own.factor == 100.0 else 0.0
-    both = own.accuracy[here], alone.accuracy[there]
-    return 100 * fairness.hurt(*both, margin) if len(here) else np.nan
+    both = own.accuracy[rows], alone.accuracy[beside]
+    return 100 * fairness.hurt(*both, margin) if len(rows) else np.nan
 
 
 # name → head, what it means, and the number of one seed, beside training alone in the same seed
@@ -79,7 +79,7 @@ _MEASURES: dict[str, tuple[str, str, Callable[[TestedClients, TestedClients | No
     "worst group": (
         "worst group (%)",
         "the lowest accuracy of a true group, over all its test examples",
-        lambda own, _: 100 * own.worst_group,
+        lambda own, _: 100 * _worst_group(own),
     ),
     "hurt": (
         f"hurt against {_ALONE} (%)",
@@ -98,20 +98,18 @@ def _words(text: str, own: str) -> str:
     text = text.replace("accuracies", f"{name} values").replace("accuracy", name)
     if own not in METRICS:
         return text
-    if METRICS[own].better == "lower":
+    if lower_is_better(own):
         text = text.replace("has the lowest", "has the highest")
         text = text.replace("points below", "points above")
     if not in_percent(own):
         text = text.replace(" (points)", "").replace("worst tenth (%)", "worst tenth")
-        text = text.replace(f"more than {100 * fairness.MARGIN:g} points above", "above")
-        text = text.replace(f"more than {100 * fairness.MARGIN:g} points below", "below")
+        for side in ("above", "below"):
+            text = text.replace(f"more than {100 * fairness.MARGIN:g} points {side}", side)
     return text
 
 
 def fairness_table(arms: Sequence[Arm]) -> Table | None:
-    """Spread over clients, worst tenth, worst group and clients hurt, mean ± std over seeds; None
-    where no run kept the test results of its clients.
-    """
+    """Spread, worst tenth, worst group and clients hurt; None without tested clients."""
     served = {arm.label: by_seed for arm in arms if (by_seed := _by_seed(arm))}
     heads = [headline_of(arm.run.curves) for arm in arms if arm.label in served]
     if not heads:
@@ -127,13 +125,12 @@ def fairness_table(arms: Sequence[Arm]) -> Table | None:
         for name, (_, _, measure) in _MEASURES.items():
             every = [measure(own, others.get(s)) for s, own in served[arm.label].items()]
             values[arm.label, name] = np.array([value for value in every if value == value])
+            if name == "worst tenth":  # scores are such that more is better
+                values[arm.label, name] *= sign(own)
     kept = [name for name in _MEASURES if any(len(values[arm.label, name]) for arm in shown)]
-    for name in ("worst tenth",) if own in METRICS and METRICS[own].better == "lower" else ():
-        for arm in shown:
-            values[arm.label, name] *= -1
     columns = [ARM, TableColumn(None, lambda arm: len(served[arm.label]), record="n")]
     for name in kept:
-        read = partial(lambda name, arm: values[arm.label, name], name)
+        read = partial(lambda key, arm: values[arm.label, key], name)
         digits = partial(decimals, own) if name in _IN_UNIT else 2
         head = _words(_MEASURES[name][0], own)
         columns.append(over_seeds(head, name, read, digits, suffix=" std"))
@@ -142,9 +139,7 @@ def fairness_table(arms: Sequence[Arm]) -> Table | None:
 
 
 def _beside(arm: Arm) -> tuple[str, str]:
-    """What an arm shares with training alone: the setting, and what its name says besides the
-    algorithm, such as "tuned".
-    """
+    """What an arm shares with training alone: setting and options, such as "tuned"."""
     return arm.setting, arm.name.removeprefix(arm.algorithm)
 
 
@@ -155,16 +150,15 @@ def _by_seed(arm: Arm) -> dict[int, TestedClients]:
     own = headline_of(arm.run.curves)
     judged = own in rows
     rows = rows[rows[own].notna()] if judged else rows
-    sign = -1.0 if own in METRICS and METRICS[own].better == "lower" else 1.0
-    found = {}
+    clients = {}
     for seed in arm.run.seeds:
         one = rows[rows["seed"] == seed]
         if seed not in arm.run.failed and len(one):
             client, group, correct, count = (one[name].to_numpy(np.int64) for name in _COUNTED)
-            score = sign * one[own].to_numpy(np.float64) if judged else None
+            score = sign(own) * one[own].to_numpy(np.float64) if judged else None
             scale = factor(own) if judged else 100.0
-            found[seed] = TestedClients(client, group, correct, count, score, scale)
-    return found
+            clients[seed] = TestedClients(client, group, correct, count, score, scale)
+    return clients
 
 
 def _notes(

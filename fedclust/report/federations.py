@@ -1,11 +1,11 @@
-"""What every setting's federation and model are: sizes, classes per client, examples per class and
-group.
-"""
+"""What every setting's federation and model are: sizes, classes, examples per group."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial, reduce
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,8 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     rows = [(arm, _record(arm)) for arm in one_per_setting(arms)]
     splits = max((_splits(record) for _, record in rows), key=len, default=[])
 
-    def number(head: str, column: str) -> TableColumn:
-        return TableColumn(
-            head, lambda row: _number(spec, row[0], column, row[1]), lambda cell: cell
-        )
+    def number(column: str) -> TableColumn:
+        return TableColumn(column, lambda row: _number(spec, row[0], column, row[1]))
 
     def written(head: str, write: Callable[[Mapping[str, Any]], str | Cell]) -> TableColumn:
         return TableColumn(head, lambda row: row[1], write)
@@ -46,21 +44,21 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     columns = [
         TableColumn(None, lambda row: row[1], record=dict),
         written("setting", lambda record: record["setting"] or "all"),
-        number("clients", "clients"),
+        number("clients"),
         written("true groups", lambda record: f"{record['groups']:g}" if record["groups"] else "–"),
         TableColumn(
             f"examples ({' + '.join(splits)})",
-            lambda row: (row[1], _number(spec, row[0], "examples", row[1])),
-            lambda pair: _by_split(*pair),
+            lambda row: _by_split(row[1], _number(spec, row[0], "examples", row[1])),
         ),
-        written("train per client", lambda record: _spread(record, "train")),
-        written("test per client", lambda record: _spread(record, "test")),
-        written("classes per client", lambda record: _range(record, "classes")),
+        *(
+            written(f"{part} per client", partial(_spread, part))
+            for part in ("train", "test", "classes")
+        ),
         written(
             "label skew",
             lambda record: f"{record['label skew']:.2f}" if "label skew" in record else "–",
         ),
-        number("parameters", "parameters"),
+        number("parameters"),
     ]
     skew = (
         "Label skew: total variation between the classes of a client's training examples "
@@ -79,18 +77,14 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
 
 
 def names_of(arm: Arm) -> dict[str, list[str]]:
-    """What the data of an arm call their features, classes, clients and groups, each in the order
-    of its numbers, in the first seed.
-    """
+    """What an arm's data call features, classes, clients and groups, by number; first seed."""
     seeds = arm.run.federation.get("seeds") or {"": {}}
     names: dict[str, list[str]] = next(iter(seeds.values())).get("names", {})
     return names
 
 
 def called(arm: Arm, part: str, most: int = 18) -> Mapping[int, str]:
-    """The names of the classes or groups by number, short enough for a figure; empty without, or
-    where no font has the letters of one.
-    """
+    """Names by number, short enough for a figure; empty without, or where no font has them."""
     names = list(map(str, names_of(arm).get(part, ())))
     if not all(map(can_write, names)):
         return {}
@@ -122,10 +116,9 @@ def _record(arm: Arm) -> dict[str, Any]:
     seeds = list(arm.run.federation["seeds"].values())
     record: dict[str, Any] = {"setting": _title(arm)}
     record |= {name: _mean(seeds, name) for name in ("clients", "groups")}
-    splits = [split for split in _SPLITS if split in seeds[0]]
-    record |= {split: _mean(seeds, split, "total") for split in splits}
-    record["examples"] = sum(record[split] for split in splits)
-    for part in ("train", "test", *(("classes",) if "classes" in seeds[0] else ())):
+    totals = {split: _mean(seeds, split, "total") for split in _SPLITS if split in seeds[0]}
+    record |= {**totals, "examples": sum(totals.values())}
+    for part in (one for one in ("train", "test", "classes") if one in seeds[0]):
         names = ("mean", "min", "max") if part == "classes" else ("mean", "std", "min", "max")
         record |= {f"{part} {name}": _mean(seeds, part, name) for name in names}
     record["parameters"] = int(arm.run.federation["parameters"])
@@ -134,8 +127,7 @@ def _record(arm: Arm) -> dict[str, Any]:
     if all("quartiles" in seed[split] for seed in seeds for split in ("train", "test")):
         for split in ("train", "test"):
             each = np.mean([seed[split]["quartiles"] for seed in seeds], axis=0).tolist()
-            heads = (f"{split} {name}" for name in _QUARTILES)
-            record |= dict(zip(heads, each, strict=True))
+            record |= {f"{split} {q}": v for q, v in zip(_QUARTILES, each, strict=True)}
     if any(seed.get("repeated") for seed in seeds):  # older runs do not say
         record["repeated"] = _mean(seeds, "repeated")
         record["trained and tested"] = _mean(seeds, "trained_and_tested")
@@ -153,48 +145,42 @@ def _by_split(record: Mapping[str, Any], examples: Cell) -> Cell:
 
 
 def class_table(arms: Sequence[Arm]) -> Table | None:
-    """Training examples of every class per setting and true group, first seed; None where none are
-    known.
-    """
-    rows: list[tuple[Cell, ...]] = []
-    records: list[Mapping[str, Any]] = []
+    """Training examples of every class by setting and true group, first seed; None without any."""
+    rows: list[tuple[Arm, str, Sequence[int]]] = []
     left_out = 0
-    for arm in one_per_setting(arms):
+    known = one_per_setting(arms)
+    for arm in known:
         seed = next(iter(arm.run.federation["seeds"].values()))
         examples: Mapping[str, Sequence[int]] = seed["examples"] if "classes" in seed else {}
         if len(rows) + len(examples) > _MOST_CLASS_ROWS:
             left_out += 1
-            continue
-        for group, counts in examples.items():
-            called = dict(enumerate(names_of(arm).get("groups", ())))
-            named = called.get(int(group), f"group {group}")
-            name = "no groups" if group == "-1" else named
-            title = ", ".join(part for part in (_title(arm), name) if part)
-            rows.append((Cell(text=title), *(Cell(text=f"{n:,}") for n in (*counts, sum(counts)))))
-            records.append(
-                {
-                    "setting": _title(arm),
-                    "group": group,
-                    **{str(c): n for c, n in enumerate(counts)},
-                }
-            )
-    if not rows:
-        return None
-    wide = max(len(row) for row in rows) - 2
-    padded = [(*row[:-1], *[Cell(text="")] * (wide + 2 - len(row)), row[-1]) for row in rows]
-    classes = {tuple(names_of(arm).get("classes", ())) for arm in one_per_setting(arms)}
-    known = classes.pop() if len(classes) == 1 else ()
-    heads = known if len(known) == wide else tuple(f"class {c}" for c in range(wide))
-    note = f"{left_out} more settings with many groups are left out." if left_out else ""
-    return Table(
-        name="classes",
-        title="Training examples per class and true group",
-        columns=("group", *heads, "all"),
-        rows=tuple(padded),
-        records=tuple(records),
-        notes=tuple(filter(None, ("First seed.", note))),
-        folded=True,
-    )
+        else:
+            rows += [(arm, group, counts) for group, counts in examples.items()]
+    wide = max((len(counts) for _, _, counts in rows), default=0)
+    classes = {tuple(names_of(arm).get("classes", ())) for arm in known}
+    names = classes.pop() if len(classes) == 1 else ()
+    heads = names if len(names) == wide else [f"class {c}" for c in range(wide)]
+
+    def head(row: tuple[Arm, str, Sequence[int]]) -> str:
+        arm, group, _ = row
+        groups = dict(enumerate(names_of(arm).get("groups", ())))
+        name = "no groups" if group == "-1" else groups.get(int(group), f"group {group}")
+        return ", ".join(part for part in (_title(arm), name) if part)
+
+    def of_class(number: int, head: str) -> TableColumn:
+        return TableColumn(head, lambda row: f"{row[2][number]:,}" if number < len(row[2]) else "")
+
+    columns = [
+        TableColumn("group", head),
+        TableColumn(None, lambda row: {"setting": _title(row[0]), "group": row[1]}, record=dict),
+        TableColumn(None, lambda row: {str(c): n for c, n in enumerate(row[2])}, record=dict),
+        *(of_class(number, str(name)) for number, name in enumerate(heads)),
+        TableColumn("all", lambda row: f"{sum(row[2]):,}"),
+    ]
+    notes = ["First seed."]
+    notes += [f"{left_out} more settings with many groups are left out."] * bool(left_out)
+    heading = "Training examples per class and true group"
+    return tabulate("classes", heading, columns, rows, notes=notes, folded=True)
 
 
 def one_per_setting(arms: Sequence[Arm]) -> list[Arm]:
@@ -211,13 +197,7 @@ def _title(arm: Arm) -> str:
 
 
 def _mean(seeds: Sequence[Mapping[str, Any]], *path: str) -> float:
-    values = []
-    for seed in seeds:
-        node: Any = seed
-        for key in path:
-            node = node[key]
-        values.append(node)
-    return float(np.mean(values))
+    return float(np.mean([reduce(getitem, path, seed) for seed in seeds]))
 
 
 def _repeated(record: Mapping[str, Any]) -> str:
@@ -242,17 +222,14 @@ def _number(spec: Spec, arm: Arm, column: str, record: Mapping[str, Any]) -> Cel
     return Cell(text=f"{value:,.0f}", detail=f"paper {printed.mean:,.0f}", good=good)
 
 
-def _spread(record: Mapping[str, Any], split: str) -> Cell:
-    mean, std, least, most = (record[f"{split} {name}"] for name in ("mean", "std", "min", "max"))
-    if most <= least:
-        return Cell(text=f"{mean:g}")
-    return Cell(text=f"{mean:.1f} ± {std:.1f}", detail=f"{least:.0f} to {most:.0f}")
-
-
-def _range(record: Mapping[str, Any], what: str) -> Cell:
+def _spread(what: str, record: Mapping[str, Any]) -> Cell:
+    """Mean over clients, with its standard deviation where that is told, and the range."""
     if f"{what} mean" not in record:  # a task without classes beside one that has them
         return Cell(text="–")
     mean, least, most = (record[f"{what} {name}"] for name in ("mean", "min", "max"))
     if most <= least:
         return Cell(text=f"{mean:g}")
-    return Cell(text=f"{mean:.1f}", detail=f"{least:.3g} to {most:.3g}")
+    if what == "classes":
+        return Cell(text=f"{mean:.1f}", detail=f"{least:.3g} to {most:.3g}")
+    text = f"{mean:.1f} ± {record[f'{what} std']:.1f}"
+    return Cell(text=text, detail=f"{least:.0f} to {most:.0f}")

@@ -6,9 +6,10 @@ import io
 import itertools
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from fedclust.report.relative import explained, relative
 from fedclust.report.spec import AXES, AXES_ALLOWED, Spec
 
 _MOST_FLOWS = 8
-_MOST_SETTINGS = 1  # whose single runs are drawn
 _MOST_BESIDE = 8
 _MOST_GRIDS = 4  # beside each other
 _MOST_CELLS = 40  # of a grid, down or across; a table tells larger ones
@@ -40,6 +40,8 @@ _FLOW = (
     "groups. Below: share of clients that changed cluster, "
     "mean over seeds."
 )
+
+Drawn = tuple[str, str, Figure | None]  # file, caption and figure, None where there is nothing
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,7 @@ def _plain_fonts() -> Iterator[None]:
 
 
 def _lay_out(figure: Figure) -> None:
-    """Find the places of all parts, at the PNG's resolution.
-
-    Saving a figure that has a layout engine draws it twice.
-    """
+    """Find the places of all parts at the PNG's resolution; a layout engine draws twice."""
     engine, dpi, saved = figure.get_layout_engine(), figure.dpi, mpl.rcParams["savefig.dpi"]
     if engine is not None:
         figure.dpi = dpi if saved == "figure" else saved
@@ -137,18 +136,13 @@ def _figures(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure
         _grids(spec, arms),
         _lines(spec, arms),
         _comparisons(spec, arms),
-        scores.drawn(first_settings(arms, _MOST_SETTINGS)),
+        scores.drawn(first_settings(arms, 1)),
         _matrices(spec, arms),
+        _flows(arms),
     )
-    yield from (
-        (file, caption, figure) for file, caption, figure in candidates if figure is not None
-    )
-    few = first_settings(arms, _MOST_SETTINGS)
-    flows = ((arm, figure) for arm in few if (figure := flow.flow(arm)) is not None)
-    for (arm, figure), _ in zip(flows, range(_MOST_FLOWS), strict=False):
-        file = re.sub(r"[^A-Za-z0-9.=-]+", "_", arm.label)
-        left_out = "" if len(few) == len(arms) else " The first setting only."
-        yield f"flow_{file}", f"{arm.label}: {_FLOW}{left_out}", figure
+    for file, caption, figure in candidates:
+        if figure is not None:
+            yield file, caption, figure
 
 
 def first_settings(arms: Sequence[Arm], number: int) -> list[Arm]:
@@ -157,59 +151,54 @@ def first_settings(arms: Sequence[Arm], number: int) -> list[Arm]:
     return [arm for arm in arms if arm.setting in shown]
 
 
-def _lines(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
-    rows = spec.figure.rows or (spec.metric,)
-    groups = [rows] if curves.fits_one_figure(arms, rows) else [(row,) for row in rows]
-    for metrics in groups:
-        file = (
-            "_".join(metrics) if spec.figure.x == "round" else "_".join((*metrics, spec.figure.x))
-        )
-        yield _curve(spec, arms, metrics, spec.figure.x, file, curves.MOST_PANELS)
+def _only(few: Sequence[Arm], arms: Sequence[Arm], number: int = 1) -> str:
+    """What a caption says where only the first settings are shown."""
+    if len(few) == len(arms):
+        return ""
+    return " The first setting only." if number == 1 else f" The first {number} settings only."
+
+
+def _lines(spec: Spec, arms: Sequence[Arm]) -> Iterator[Drawn]:
+    rows, x = spec.figure.rows or (spec.metric,), spec.figure.x
+    for metrics in [rows] if curves.fits_one_figure(arms, rows) else [(row,) for row in rows]:
+        file = "_".join(metrics if x == "round" else (*metrics, x))
+        yield _curve(spec, arms, metrics, x, file, curves.MOST_PANELS)
     # what nobody asked for is drawn for as many settings as are quickly looked at
-    most = _MOST_BESIDE
-    if spec.figure.x != "round":
-        yield _curve(spec, arms, (spec.metric,), "round", spec.metric, most)
+    beside = partial(_curve, spec, arms, most=_MOST_BESIDE)
+    if x != "round":
+        yield beside((spec.metric,), "round", spec.metric)
     grouped = any(arm.curve("purity") for arm in arms)
     for metric in ("train_loss", *(("purity",) if grouped else ("num_clusters", "churn"))):
         if metric not in rows:
-            yield _curve(spec, arms, (metric,), "round", metric, most)
+            yield beside((metric,), "round", metric)
     few_lines = not curves.is_single(arms, spec.metric) and not curves.is_crowded(arms)
-    if spec.figure.x != "bytes" and few_lines:
-        yield _curve(spec, arms, (spec.metric,), "bytes", f"{spec.metric}_bytes", most)
+    if x != "bytes" and few_lines:
+        yield beside((spec.metric,), "bytes", f"{spec.metric}_bytes")
 
 
 def _curve(
     spec: Spec, arms: Sequence[Arm], metrics: Sequence[str], x: str, file: str, most: int
-) -> tuple[str, str, Figure | None]:
+) -> Drawn:
     """One figure of lines, or of bars where there is a single round, with its caption."""
-    names = [meant(metric) for metric in metrics]
-    names[1:] = [inside(name) for name in names[1:]]
-    named = "; ".join(names)
+    first, *others = map(meant, metrics)
+    named = "; ".join([first, *map(inside, others)])
     few = first_settings(arms, most)
-    left_out = "" if len(few) == len(arms) else f" The first {most} settings only."
-    if len(metrics) == 1 and curves.is_single(few, metrics[0]):
-        left_out += _first_only(sum(len(a.last(metrics[0])) > 0 for a in few), panels.MOST_BARS)
+    left_out = _only(few, arms, most)
+    metric = metrics[0]
+    if not others and curves.is_single(few, metric):
+        left_out += _first_only(sum(len(a.last(metric)) > 0 for a in few), panels.MOST_BARS)
         caption = f"{named}. Bars: mean over seeds; lines: ± 1 standard deviation.{left_out}"
-        return file, caption, panels.bars(few, metrics[0])
+        return file, caption, panels.bars(few, metric)
     along = "over rounds" if x == "round" else f"against the {x} sent in both directions"
-    if len(metrics) == 1 and curves.is_crowded(few):
-        kind = (
-            "One panel per arm, a line per setting"
-            if len(settings_of(few)) > 1
-            else "One panel per arm; grey: the others"
-        )
+    if not others and curves.is_crowded(few):
+        alone = len(settings_of(few)) == 1
+        kind = "One panel per arm" + ("; grey: the others" if alone else ", a line per setting")
+        left_out += _first_only(len({a.name for a in few if a.curve(metric)}), panels.MOST_PANELS)
         caption = f"{named}, {along}. {kind}. {_BAND}{left_out}"
-        left_out = _first_only(
-            len({a.name for a in few if a.curve(metrics[0])}), panels.MOST_PANELS
-        )
-        return file, caption + left_out, panels.multiples(few, metrics[0], x)
-    printed = (
-        spec.published
-        and spec.rounds
-        and in_percent(spec.metric)
-        and any(arm.comparable for arm in arms)
-    )
-    compared = spec if printed and spec.metric in metrics and x == "round" else None
+        return file, caption, panels.multiples(few, metric, x)
+    printed = spec.published and spec.rounds and in_percent(spec.metric)
+    comparable = printed and any(arm.comparable for arm in arms)
+    compared = spec if comparable and spec.metric in metrics and x == "round" else None
     hollow = " Hollow marks: published." if compared else ""
     figure = curves.draw(few, metrics, x, compared)
     return file, f"{named}, {along}. {_BAND}{hollow}{left_out}", figure
@@ -220,13 +209,13 @@ def _first_only(number: int, most: int) -> str:
     return f" The first {most} of {number} arms only." if number > most else ""
 
 
-def _glance(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
+def _glance(spec: Spec, arms: Sequence[Arm]) -> Iterator[Drawn]:
     shares = relative(spec, arms)
     if shares is not None:
         yield "at_a_glance", explained(shares), diagrams.at_a_glance(shares)
 
 
-def _grids(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
+def _grids(spec: Spec, arms: Sequence[Arm]) -> Iterator[Drawn]:
     small = [p for p in pivots(arms) if max(len(p.rows), len(p.columns)) <= _MOST_CELLS]
     grids = small[:_MOST_GRIDS]
     if grids:
@@ -234,19 +223,15 @@ def _grids(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure |
         yield "grid", caption, panels.heat(grids, spec.metric)
 
 
-def _comparisons(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
+def _comparisons(spec: Spec, arms: Sequence[Arm]) -> Iterator[Drawn]:
     methods = overall(spec, arms)
     if methods is None:
         return
-    bars = (
-        " Bars join methods whose mean ranks do not differ significantly."
-        if np.isfinite(methods.difference)
-        else ""
-    )
+    bars = " Bars join methods whose mean ranks do not differ significantly."
     yield (
         "critical_difference",
-        f"Mean rank over {len(methods.settings)} federations, 1 is the best.{bars} "
-        f"{significance(methods)}",
+        f"Mean rank over {len(methods.settings)} federations, 1 is the best."
+        f"{bars * bool(np.isfinite(methods.difference))} {significance(methods)}",
         diagrams.critical_difference(methods),
     )
     yield (
@@ -258,32 +243,43 @@ def _comparisons(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Fi
     )
 
 
-def _matrices(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
+def _matrices(spec: Spec, arms: Sequence[Arm]) -> Iterator[Drawn]:
     if curves.is_single(arms, spec.metric):
         yield (
             "examples",
             "Training examples of every class, by true group; first seed.",
             heatmaps.examples(arms),
         )
-    few = first_settings(arms, _MOST_SETTINGS)
-    left_out = " The first setting only." if len(few) < len(arms) else ""
+    few = first_settings(arms, 1)
+    left_out = _only(few, arms)
     if len(few) > heatmaps.MOST_PANELS:
         left_out += f" The first {heatmaps.MOST_PANELS} arms that have one."
-    yield (
-        "contingency",
+    for name, (caption, draw_matrices) in _MATRICES.items():
+        yield name, caption + left_out, draw_matrices(few)
+
+
+_MATRICES: dict[str, tuple[str, Callable[[Sequence[Arm]], Figure | None]]] = {
+    "contingency": (
         "Clients per cluster and true group at the end of the first seed; shade: share of the "
-        "group." + left_out,
-        heatmaps.contingencies(few),
-    )
-    yield (
-        "classes",
+        "group.",
+        heatmaps.contingencies,
+    ),
+    "classes": (
         "Share of every class among the training examples of a cluster's clients, clusters at the "
-        "end of the first seed." + left_out,
-        heatmaps.classes(few),
-    )
-    yield (
-        "distance",
+        "end of the first seed.",
+        heatmaps.classes,
+    ),
+    "distance": (
         "Distance of any two clients as the clustering saw it, first seed; in the order of their "
-        "groups, then clusters, in that round." + left_out,
-        heatmaps.distances(few),
-    )
+        "groups, then clusters, in that round.",
+        heatmaps.distances,
+    ),
+}
+
+
+def _flows(arms: Sequence[Arm]) -> Iterator[Drawn]:
+    few = first_settings(arms, 1)
+    flows = ((arm, figure) for arm in few if (figure := flow.flow(arm)) is not None)
+    for arm, figure in itertools.islice(flows, _MOST_FLOWS):
+        file = re.sub(r"[^A-Za-z0-9.=-]+", "_", arm.label)
+        yield f"flow_{file}", f"{arm.label}: {_FLOW}{_only(few, arms)}", figure

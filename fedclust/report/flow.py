@@ -33,11 +33,9 @@ Spans = dict[tuple[int, int], tuple[float, float]]  # (cluster, group) → botto
 
 
 def flow(arm: Arm) -> Figure | None:
-    """How the clients of the arm's first seed move between clusters, and the churn of all seeds
-    below.
+    """How clients of the first seed move between clusters; below, the churn of all seeds.
 
-    None where there is only one cluster all the time, or a cluster per client, or nobody ever
-    moves, or there is one round only.
+    None where there is one cluster, or one per client, or one round, or nobody ever moves.
     """
     counts, churn = arm.curve("num_clusters"), arm.curve("churn")
     if counts is None or not 1 < np.nanmax(counts.values) <= _MOST_CLUSTERS:
@@ -172,9 +170,7 @@ def _bands(
     labels: NDArray[np.int64],
     groups: NDArray[np.int64],
 ) -> None:
-    """Bands from the bars of one round to those of the next, in the order of the pieces they come
-    from and in the colour of the group they leave; labels and groups [2, M].
-    """
+    """Bands between the bars of two rounds, in the colour of the group left; arrays [2, M]."""
     left = {key: span[0] for key, span in stacks[0].items()}
     right = {key: span[0] for key, span in stacks[1].items()}
     # [4, moves]: cluster and group before, cluster and group after

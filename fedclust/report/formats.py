@@ -126,9 +126,7 @@ def mean_std(metric: str, values: NDArray[np.float64]) -> str:
 
 
 def plus_minus(values: NDArray[np.float64], digits: int = 2) -> str:
-    """`mean ± std` (ddof=0) of the seeds, without ± for one seed, a dash for none; what has
-    exploded with an exponent.
-    """
+    """`mean ± std` (ddof=0); no ± for one seed, a dash for none, an exponent for what exploded."""
     if not len(values):
         return "–"
     form = ".3e" if _HUGE <= abs(values.mean()) < np.inf else f".{digits}f"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedclust.metrics import METRICS
 from fedclust.report.arms import Arm
+from fedclust.report.formats import sign
 from fedclust.report.runs import Curve
 
 
@@ -57,23 +58,19 @@ def summary_frame(arms: Sequence[Arm]) -> pd.DataFrame:
         for metric in arm.run.curves:
             curve = arm.curve(metric)
             assert curve is not None
-            last, best = curve.last(), _best(metric, curve)
-            rows[arm.label, metric] = [*_over_seeds(last), *_over_seeds(best), len(last)]
+            last = curve.last()
+            best, seeds = _over_seeds(_best(metric, curve)), len(last)
+            rows[arm.label, metric] = (*_over_seeds(last), *best, seeds)
+    columns = ["last", "last_std", "best", "best_std", "seeds"]
     index = pd.MultiIndex.from_tuples(rows, names=["arm", "metric"])
-    frame = pd.DataFrame(
-        list(rows.values()), index, columns=["last", "last_std", "best", "best_std", "seeds"]
-    )
-    return frame.astype({"seeds": int})
+    return pd.DataFrame(list(rows.values()), index, columns).astype({"seeds": int})
 
 
 def _best(metric: str, curve: Curve) -> NDArray[np.float64]:
     """[S] the best value of every seed, NaN where no direction is better."""
-    better = METRICS[metric].better if metric in METRICS else "neither"
-    if better == "neither":
+    if metric not in METRICS or METRICS[metric].better == "neither":
         return np.full(len(curve.seeds), np.nan)
-    reduce = np.fmax.reduce if better == "higher" else np.fmin.reduce
-    best: NDArray[np.float64] = reduce(curve.values, axis=0)
-    return best
+    return np.asarray(sign(metric) * np.fmax.reduce(sign(metric) * curve.values, axis=0))
 
 
 def _over_seeds(values: NDArray[np.float64]) -> tuple[float, float]:

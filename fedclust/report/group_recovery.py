@@ -17,8 +17,7 @@ _MOST_LISTED = 5  # seeds whose values are given one by one
 
 
 def words(arm: Arm) -> str:
-    """One sentence on the recovery of the groups, e.g. "ifca merges true groups in 2 of 3 seeds
-    (purity …)".
+    """One sentence, such as "ifca merges true groups in 2 of 3 seeds (purity …)".
 
     Empty where the federation has no groups or no client rows were written.
     """
@@ -34,18 +33,12 @@ def words(arm: Arm) -> str:
 
 
 def verdicts(arm: Arm) -> Counter[str]:
-    """What the clusters do to the groups, with the number of seeds in which they do; empty where
-    `words` is.
-    """
+    """What the clusters do to the groups, and in how many seeds; empty where `words` is."""
     clients = arm.run.final_clients
-    clients = (
-        clients[(clients["group"] >= 0) & (clients["label"] >= 0)] if len(clients) else clients
-    )
-    return (
-        Counter(_verdict(rows) for _, rows in clients.groupby("seed"))
-        if len(clients)
-        else Counter()
-    )
+    if not len(clients):
+        return Counter()
+    clients = clients[(clients["group"] >= 0) & (clients["label"] >= 0)]
+    return Counter(_verdict(rows) for _, rows in clients.groupby("seed"))
 
 
 def _listed(values: NDArray[np.float64]) -> str:
@@ -75,9 +68,8 @@ MISPLACES = "misplaces some clients"
 
 def _verdict(rows: pd.DataFrame) -> str:
     """Whether the clusters of one seed recover, merge or split the true groups."""
-    table = contingency(
-        rows["label"].to_numpy(dtype=np.int64), rows["group"].to_numpy(dtype=np.int64)
-    )
+    label, group = (rows[name].to_numpy(dtype=np.int64) for name in ("label", "group"))
+    table = contingency(label, group)
     clusters, groups = table.shape
     home = table.argmax(axis=0)  # [groups] the cluster that holds most of each group
     if groups == 1:

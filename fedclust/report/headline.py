@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isinf
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedclust.helpers.errors import counted
 from fedclust.metrics import METRICS
 from fedclust.report.against_best import Standing, leading, rule, standings
 from fedclust.report.arms import Arm, seeds_with_values, settings_of
+from fedclust.report.columns import TableColumn, mean_and_std, mean_of
 from fedclust.report.formats import (
     decimals,
     factor,
@@ -60,13 +62,15 @@ class HeadlineColumn:
 
 
 def score_column(spec: Spec, arms: Sequence[Arm], score: str = "") -> HeadlineColumn:
-    """The column that scores an arm as a whole: its last round, the best over rounds, or the
-    round of best validation accuracy; by the report's own score, or by another one, which no
-    published number is held against.
+    """The column that scores a whole run, by the report's score or another one.
+
+    No published number is held against another score than the report's.
     """
     score = score or spec.score
+    rounds = {arm.run.rounds for arm in arms}
+    last = f"last (round {rounds.pop()})" if len(rounds) == 1 else "last"
     return HeadlineColumn(
-        _TITLES.get(score) or _last_title(arms),
+        _TITLES.get(score, last),
         lambda arm: arm.by_seed(spec.metric, score),
         compared=score == spec.score,
     )
@@ -116,32 +120,23 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
             cells[arm.label, column.title] = made, len(values)
             records.append(_record(arm, column, metric, values, printed))
     own, panels = list(records), in_panels(arms)
-    others = {
-        name: written
-        for name, written in beside(metric, arms).items()
-        if name == "epsilon" or not panels
-    }
-    for name, (head, write) in others.items():
+    others = beside(metric, arms, recovery=not panels)
+    for head, other in others.items():
         for arm in arms:
-            values = arm.last(name)
-            if name != "epsilon" or arm.curve(name):
-                cells[arm.label, head] = Cell(text=write(values)), len(values)
-                about = {"arm": arm.label, "column": head, "metric": name, "n": len(values)}
-                spread = {} if name == "epsilon" else {"std": values.std()}
-                known = {"mean": values.mean(), **spread} if len(values) else {}
-                records.append(about | {key: float(value) for key, value in known.items()})
+            values = other.read(arm)
+            if len(values) or head != "epsilon":  # which only private arms have
+                cells[arm.label, head] = other.cell(values), len(values)
+                records.append({"arm": arm.label, "column": head, **other.numbers(values)})
     titles = [column.title for column in shown]
     unlearned = guesses(arms, [metric], by_setting=panels)
     for guess in unlearned:
         values = guess.last(metric)
         for head in titles:  # it learns nothing, so every round has the same
             cells[guess.label, head] = Cell(text=mean_std(metric, values), pale=True), len(values)
-    more = [*(head for head, _ in others.values()), *aside]
-    heads, rows = layout(arms, titles, cells, more, unlearned)
+    heads, rows = layout(arms, titles, cells, [*others, *aside], unlearned)
     meaning, *notes = _notes(spec, arms, own)
-    agreement = ", ".join(head for name, (head, _) in others.items() if name != "epsilon")
-    if agreement:
-        notes.append(f"{agreement}: agreement of clusters and true groups at the end.")
+    if agreement := [head for head in others if head != "epsilon"]:
+        notes.append(f"{', '.join(agreement)}: agreement of clusters and true groups at the end.")
     if "epsilon" in others:
         notes.append("epsilon: of differential privacy in the last round, for one seed.")
     guess_notes = below(spec, arms)
@@ -166,24 +161,38 @@ def one_or_range(values: NDArray[np.float64]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-# metric at the end, and how it is headed and written: how well true groups are recovered, and what
-# privacy is left
-_BESIDE: dict[str, tuple[str, Callable[[NDArray[np.float64]], str]]] = {
-    "purity": ("purity", plus_minus),
-    "ari": ("ARI", plus_minus),
-    "epsilon": ("epsilon", one_or_range),
+def _at_end(metric: str, head: str, write: Callable[[NDArray[np.float64]], str]) -> TableColumn:
+    record = mean_of("mean") if metric == "epsilon" else mean_and_std("mean", "std")
+    return TableColumn(
+        head,
+        methodcaller("last", metric),
+        write,
+        lambda values: {"metric": metric, "n": len(values), **record(values)},
+    )
+
+
+# how well true groups are recovered at the end, and what privacy is left
+_BESIDE = {
+    "purity": _at_end("purity", "purity", plus_minus),
+    "ari": _at_end("ari", "ARI", plus_minus),
+    "epsilon": _at_end("epsilon", "epsilon", one_or_range),
 }
 
 
-def beside(
-    metric: str, arms: Sequence[Arm]
-) -> dict[str, tuple[str, Callable[[NDArray[np.float64]], str]]]:
-    """Head and writer of what stands beside the score in a main table, by metric."""
+def beside(metric: str, arms: Sequence[Arm], *, recovery: bool = True) -> dict[str, TableColumn]:
+    """The columns beside the score of a main table, by head."""
     return {
-        name: written
-        for name, written in _BESIDE.items()
+        str(column.head): column
+        for name, column in _BESIDE.items()
         if name != metric and any(arm.curve(name) for arm in arms)
+        if recovery or name == "epsilon"
     }
+
+
+def final_scores(spec: Spec, arms: Sequence[Arm]) -> dict[tuple[str, str], dict[int, float]]:
+    """The score of every seed of the arms that have ended, by setting and name."""
+    ended = (arm for arm in arms if arm.finished)
+    return {(arm.setting, arm.name): arm.by_seed(spec.metric, spec.score) for arm in ended}
 
 
 def standing(arms: Sequence[Arm], column: HeadlineColumn, metric: str) -> dict[str, Standing]:
@@ -273,15 +282,8 @@ def _at(metric: str, iteration: int, arm: Arm) -> dict[int, float]:
     return seeds_with_values(curve.seeds, curve.at(iteration - 1)) if curve else {}
 
 
-def _last_title(arms: Sequence[Arm]) -> str:
-    rounds = {arm.run.rounds for arm in arms}
-    return f"last (round {rounds.pop()})" if len(rounds) == 1 else "last"
-
-
 def printed_for(spec: Spec, arm: Arm, column: HeadlineColumn) -> tuple[str, Printed] | None:
-    """The printed number that stands beside an arm's in a table of one column, with its head; where
-    the run is of another size, the last one that is printed.
-    """
+    """The number printed for an arm and its head, in a table of one column; pale ones: the last."""
     if arm.comparable:
         number = _published(spec, arm, column)
         return ("paper", number) if number else None
@@ -295,9 +297,7 @@ def _published(spec: Spec, arm: Arm, column: HeadlineColumn) -> Printed | None:
 
 
 def _looked_up(spec: Spec, arm: Arm, iteration: int | None) -> Printed | None:
-    """The number of the table for a round of an arm, or for the whole run; of a score over rounds
-    the printed maximum, too.
-    """
+    """The number printed for a round of an arm or, of a whole run, for its last or best round."""
     method = arm.base if spec.metric == "accuracy_last_local" else arm.algorithm
     whole = iteration is None
     look_up = partial(spec.printed, method, arm.cell, iteration or arm.run.rounds, whole=whole)
@@ -344,7 +344,7 @@ def cell(
     best: bool = False,
     digits: int = 2,
 ) -> Cell:
-    """Mean ± std of the seeds with the printed number and the difference.
+    """Mean ± std of the seeds, `judged` against the printed number.
 
     Args:
         values: [S] per seed, in the printed unit.
@@ -390,31 +390,25 @@ def _why_empty(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, A
     """A line on the arms without any value in the table, by the reason."""
     filled = {record["arm"] for record in records if record["n"]}
     reasons: dict[str, list[str]] = {}
-    for arm in arms:
-        if arm.label in filled:
-            continue
+    for arm in (one for one in arms if one.label not in filled):
         if arm.curve(spec.metric) is not None:
             why = f"has no value of {spec.metric} in the rounds shown"
-        elif arm.finished:
-            why = f"did not record {spec.metric}"
         else:
-            why = f"has not recorded {spec.metric} yet"
+            missing = "did not record {}" if arm.finished else "has not recorded {} yet"
+            why = missing.format(spec.metric)
         reasons.setdefault(why, []).append(arm.label)
     return [f"No seeds are counted of what {why}: {', '.join(a)}." for why, a in reasons.items()]
 
 
 def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]) -> list[str]:
     counts = {record["n"] for record in records if record["n"]}
-    over = (
-        f"over {max(counts)} seed{'s' if max(counts) > 1 else ''}"
-        if len(counts) == 1
-        else "over the seeds that each row or cell counts"
-    )
+    each = "the seeds that each row or cell counts"
+    over = counted(max(counts), "seed") if len(counts) == 1 else each
     own_title = METRICS[spec.metric].title
     less = "; less is better" if own_title and lower_is_better(spec.metric) else ""
     notes = [
         f"{meant(spec.metric)}{less}.",
-        f"Mean ± standard deviation (population form) {over}.",
+        f"Mean ± standard deviation (population form) over {over}.",
         *_why_empty(spec, arms, records),
     ]
     if spec.published and any("published" in record for record in records):

@@ -30,13 +30,11 @@ _LETTERS, _LINE = 12.5, 0.15  # letters of a title to the inch; inches of a furt
 _PIXELS = 600  # larger matrices are averaged over blocks
 
 T = TypeVar("T")
-Final = tuple[NDArray[np.int64], NDArray[np.int64]]  # group [M] and label [M] of clients
+Membership = tuple[NDArray[np.int64], NDArray[np.int64]]  # group [M] and label [M] of clients
 
 
 def distances(arms: Sequence[Arm]) -> Figure | None:
-    """The distance matrix of the first seed of every arm that kept one, ordered by group, then
-    label.
-    """
+    """The distances in the first seed of every arm that kept them, ordered by group, then label."""
 
     def draw(axes: Axes, arm: Arm, matrix: NDArray[np.float64]) -> None:
         order, group, label = _order(arm, len(matrix))
@@ -54,8 +52,12 @@ def distances(arms: Sequence[Arm]) -> Figure | None:
 
 def contingencies(arms: Sequence[Arm]) -> Figure | None:
     """Clients per cluster and true group at the end of the first seed of every arm."""
-    figure = _each(_kept(arms, _grouped), _contingency, 2.1, 2.1)
-    return labelled(figure, "true group", "cluster")
+
+    def draw(axes: Axes, _: Arm, known: Membership) -> None:
+        group, label = known
+        _contingency(axes, contingency(label, group), np.unique(label), np.unique(group))
+
+    return labelled(_each(_kept(arms, _grouped), draw, 2.1, 2.1), "true group", "cluster")
 
 
 def classes(arms: Sequence[Arm]) -> Figure | None:
@@ -124,9 +126,9 @@ def _each(
     return figure
 
 
-def _contingency(axes: Axes, _: Arm, known: Final) -> None:
-    group, label = known
-    table, labels, groups = contingency(label, group), np.unique(label), np.unique(group)
+def _contingency(
+    axes: Axes, table: NDArray[np.int64], labels: NDArray[Any], groups: NDArray[Any]
+) -> None:
     # of the group, so that small groups show as well
     share = table / table.sum(axis=0, keepdims=True)
     axes.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -164,7 +166,7 @@ def _classes(arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
     return clusters, share / np.maximum(share.sum(axis=1, keepdims=True), 1)
 
 
-def _grouped(arm: Arm) -> Final | None:
+def _grouped(arm: Arm) -> Membership | None:
     """Group and label of the clients that have both, first seed; None for too many clusters."""
     final = _final(arm)
     if final is None or len(np.unique(final[1])) > _MOST_CLUSTERS:
@@ -191,13 +193,13 @@ def _distance(arm: Arm) -> NDArray[np.float64] | None:
     return matrix.astype(np.float64)
 
 
-def _final(arm: Arm) -> Final | None:
+def _final(arm: Arm) -> Membership | None:
     """Group and label of the first seed at its last evaluation."""
     rows = arm.run.final_clients
     return _columns(rows[rows["seed"] == arm.run.seeds[0]] if len(rows) else rows)
 
 
-def _when_clustered(arm: Arm) -> Final | None:
+def _when_clustered(arm: Arm) -> Membership | None:
     """Group and label of the first seed when its distances were kept: at the first
     evaluation in or after the last round that clustered.
     """
@@ -213,7 +215,7 @@ def _when_clustered(arm: Arm) -> Final | None:
     return _columns(arm.run.client_rows(seed, [int(after[0])])) if len(after) else None
 
 
-def _columns(rows: pd.DataFrame) -> Final | None:
+def _columns(rows: pd.DataFrame) -> Membership | None:
     if not len(rows):
         return None
     rows = rows.sort_values("client")
@@ -221,9 +223,7 @@ def _columns(rows: pd.DataFrame) -> Final | None:
 
 
 def _order(arm: Arm, size: int) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
-    """Client order by group, then label, and both in that order; -1 where rows are not all
-    clients.
-    """
+    """Client order by group, then label, and both in it; -1 where rows are not all clients."""
     known = _when_clustered(arm)
     if known is None or len(known[0]) != size:
         unknown = np.full(size, -1, dtype=np.int64)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedclust.helpers.errors import counted
 from fedclust.helpers.files import harmless
 from fedclust.metrics import headline_of, worse
-from fedclust.report.formats import decimals, factor, in_percent, inside, plus_minus, title
+from fedclust.report.formats import in_percent, inside, mean_std, title
 
 _LEAST = 4  # rounds from which on a training loss shows whether it falls
 _FALLS = 0.99  # of the training loss at three quarters of the rounds
@@ -32,10 +32,14 @@ def outcome(
         how: the word for what became of it, such as "is done".
     """
     own = headline_of(last)
-    told = [_words(one, last[one]) for one in (own, "purity", "ari") if one in last]
+    scores = [
+        f"{inside(title(name))} {_number(name, last[name])}"
+        for name in (own, "purity", "ari")
+        if name in last
+    ]
     num, asked = max(map(len, last.values()), default=0), len(config["seeds"])
     seeds = counted(asked, "seed") if num == asked else f"{num} of {counted(asked, 'seed')}"
-    line = f"{folder} {how}: {', '.join(told)} ({seeds}, {counted(config['rounds'], 'round')})"
+    line = f"{folder} {how}: {', '.join(scores)} ({seeds}, {counted(config['rounds'], 'round')})"
     guess = _guess(folder, own)
     if own in last and worse(own, last[own], guess):
         line += f"; worse than a guess without inputs, {_number(own, guess)}{_why(folder)}"
@@ -43,9 +47,7 @@ def outcome(
 
 
 def _why(folder: Path) -> str:
-    """What the training losses of a job say of why it is no better than a guess; "" where they say
-    nothing.
-    """
+    """What the training losses say of why a job is no better than a guess; "" for nothing."""
     by_round: dict[int, list[float]] = {}
     try:
         with (folder / "rounds.csv").open(newline="", encoding="utf-8") as file:
@@ -72,11 +74,5 @@ def _guess(folder: Path, metric: str) -> NDArray[np.float64]:
         return np.array([])
 
 
-def _words(metric: str, values: NDArray[np.float64]) -> str:
-    return f"{inside(title(metric))} {_number(metric, values)}"
-
-
 def _number(metric: str, values: NDArray[np.float64]) -> str:
-    shown = factor(metric) * values
-    unit = " %" if in_percent(metric) else ""
-    return f"{plus_minus(shown, decimals(metric, shown))}{unit}"
+    return mean_std(metric, values) + (" %" if in_percent(metric) else "")

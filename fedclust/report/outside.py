@@ -1,22 +1,20 @@
 """Arms measured elsewhere: accuracies of another program on the federation of a job, from a CSV.
 
-A row says how many test examples of a client were right: columns `arm`, `seed`, `round` (from 0, as
-in the files of a job), `client`, `correct` and `count`. The clients and their test examples are
-those of the jobs beside it; cohorts, initial weights and batches are the other program's. Costs and
-clusters are not known, so an arm has no curve of them.
+A row says how many test examples of a client were right: columns `arm`, `seed`, `round` (from 0),
+`client`, `correct` and `count`. Clients and test examples are those of the jobs beside it; cohorts,
+initial weights and batches are the other program's. Costs and clusters are not known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from fedclust.config.schema import is_setting
 from fedclust.helpers.errors import ConfigError, counted, require, some_of
@@ -26,7 +24,8 @@ from fedclust.report.runs import Curve, Run
 
 KEY = "report.outside"
 METRICS = ("accuracy", "accuracy_client_mean")  # that follow from what a file holds
-_PLACE = ["arm", "seed", "round", "client"]
+_CLIENT = ["seed", "round", "client"]
+_PLACE = ["arm", *_CLIENT]
 _COLUMNS = [*_PLACE, "correct", "count"]
 _MOST = 8  # names in a line
 _LONG = 80  # characters of an arm's name
@@ -42,46 +41,22 @@ class Measured(Run):
         rows: columns seed, round, client, group, label (-1: not known), test_count, correct.
     """
 
+    is_job: ClassVar[bool] = False
+
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
-
-    @property
-    def is_job(self) -> bool:
-        """It is none."""
-        return False
-
-    @property
-    def versions(self) -> Mapping[str, Any]:
-        """Nothing is known of the program."""
-        return {}
-
-    @property
-    def federation(self) -> Mapping[str, Any]:
-        """The jobs beside it say more."""
-        return {}
 
     @cached_property
     def final_clients(self) -> pd.DataFrame:
         """The rows of the last round."""
-        last: pd.DataFrame = self.rows[self.rows["round"] == self.rows["round"].max()]
-        return last
+        return self.rows.loc[self.rows["round"].eq(self.rows["round"].max())]
 
     def client_rows(self, seed: int, rounds: Sequence[int]) -> pd.DataFrame:
         """The rows of one seed at some rounds."""
-        wanted = (self.rows["seed"] == seed) & self.rows["round"].isin(rounds)
-        some: pd.DataFrame = self.rows[wanted]
-        return some
+        return self.rows.loc[(self.rows["seed"] == seed) & self.rows["round"].isin(rounds)]
 
     def all_clients(self) -> pd.DataFrame:
         """All rows."""
         return self.rows.copy()
-
-    def predictions(self) -> pd.DataFrame:
-        """None; see `Run`."""
-        return self.rows.loc[[], ["seed", "client"]]
-
-    def array(self, seed: int, name: str) -> NDArray[Any] | None:  # noqa: ARG002
-        """None."""
-        return None
 
 
 def outside_arms(given: str | Path, folder: Path, metric: str, arms: Sequence[Arm]) -> list[Arm]:
@@ -153,21 +128,21 @@ def read_measured(file: Path) -> pd.DataFrame:
     require(len(text) > 0, KEY, file, "it holds no row")
     fields = "rows with one field for every column; a name with a comma stands in quotes"
     require(isinstance(text.index, pd.RangeIndex), KEY, file, fields)  # else pandas' index of them
+    refuse = partial(_refuse, file)
     table = pd.DataFrame({"arm": text["arm"].str.strip()})
     for name in _COLUMNS[1:]:
         whole = text[name].str.fullmatch(r"\s*\d{1,18}\s*").fillna(value=False).astype(bool)
-        _refuse(
-            file, text, ~whole, lambda row, name=name: f"{name}={row[name]!r} is no whole number"
-        )
+        refuse(text, ~whole, lambda row, name=name: f"{name}={row[name]!r} is no whole number")
         table[name] = text[name].astype(np.int64)
     table["line"] = np.arange(len(table)) + _FIRST
     printable = table["arm"].map(lambda name: bool(name) and name.isprintable())
-    _refuse(file, table, ~printable, lambda row: f"arm={row['arm']!r} is no name")
+    refuse(table, ~printable, lambda row: f"arm={row['arm']!r} is no name")
     long = table["arm"].str.len() > _LONG
-    _refuse(file, table, long, lambda row: f"arm={row['arm'][:20]}… has over {_LONG} characters")
+    refuse(table, long, lambda row: f"arm={row['arm'][:20]}… has over {_LONG} characters")
     more = table["correct"] > table["count"]
-    _refuse(file, table, more, lambda row: f"correct={row['correct']} of count={row['count']}")
-    _refuse(file, table, table.duplicated(_PLACE), lambda row: f"{_place(row)} occurs twice")
+    refuse(table, more, lambda row: f"correct={row['correct']} of count={row['count']}")
+    place = " ".join(f"{name} {{{name}}}," for name in _PLACE).rstrip(",")
+    refuse(table, table.duplicated(_PLACE), lambda row: f"{place.format(**row)} occurs twice")
     return table
 
 
@@ -179,45 +154,36 @@ def _refuse(file: Path, table: pd.DataFrame, wrong: pd.Series[bool], words: Any)
         raise ConfigError(f"{KEY}={file} is not allowed: {line}: {words(table.iloc[number])}")
 
 
-def _place(row: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {row[name]}" for name in _PLACE)
+def _named(numbers: Iterable[int]) -> str:
+    return some_of([str(number) for number in sorted(numbers)], _MOST)
+
+
+def _strange(table: pd.DataFrame, columns: list[str], known: Any) -> pd.Series[bool]:
+    """The rows whose entries of some columns are not among the known ones."""
+    return ~pd.Series(pd.MultiIndex.from_frame(table[columns]).isin(known))
 
 
 def _check_evaluated(file: Path, table: pd.DataFrame, arms: Sequence[Arm]) -> None:
     """Refuse a seed or a round that no job has, and seeds of an arm that have other rounds."""
     evaluated: dict[int, set[int]] = {}
     for arm in arms:
+        rounds = arm.run.curves["accuracy"].rounds.tolist()
         for seed in arm.run.seeds:
-            evaluated.setdefault(int(seed), set()).update(
-                arm.run.curves["accuracy"].rounds.tolist()
-            )
-
-    def named(numbers: Iterable[int]) -> str:
-        return some_of([str(number) for number in sorted(numbers)], _MOST)
-
+            evaluated.setdefault(int(seed), set()).update(rounds)
+    refuse = partial(_refuse, file, table)
+    no_seed, no_round = "no job has this seed", "no job was evaluated in this round"
     strange = ~table["seed"].isin(evaluated)
-    _refuse(
-        file,
-        table,
-        strange,
-        lambda row: f"seed={row['seed']}, and no job has this seed: {named(evaluated)}",
-    )
+    refuse(strange, lambda row: f"seed={row['seed']}, and {no_seed}: {_named(evaluated)}")
     pairs = [(seed, t) for seed, rounds in evaluated.items() for t in rounds]
-    strange = ~pd.Series(pd.MultiIndex.from_frame(table[["seed", "round"]]).isin(pairs))
-    _refuse(
-        file,
-        table,
-        strange,
-        lambda row: (
-            f"round={row['round']}, and no job was evaluated in this round: "
-            f"{named(evaluated[row['seed']])}"
-        ),
+    refuse(
+        _strange(table, ["seed", "round"], pairs),
+        lambda row: f"round={row['round']}, and {no_round}: {_named(evaluated[row['seed']])}",
     )
     for name, own in table.groupby("arm", sort=False):
         of_seeds = {int(str(seed)): set(rows["round"]) for seed, rows in own.groupby("seed")}
         first = min(of_seeds)
         for seed, rounds in of_seeds.items():
-            also = named(rounds ^ of_seeds[first])
+            also = _named(rounds ^ of_seeds[first])
             allowed = f"the same rounds of every seed; arm {name!s}, seeds {first} and {seed}"
             require(not also, KEY, file, f"{allowed} differ in {also}")
 
@@ -227,13 +193,15 @@ def _known(arms: Sequence[Arm], table: pd.DataFrame) -> pd.DataFrame:
 
     A client that a method does not serve has no test examples there; it has those of the others.
     """
-    rounds, found = sorted(set(table["round"])), []
-    for arm in arms:
-        for seed in sorted(set(table["seed"]) & set(arm.run.seeds)):
-            found.append(arm.run.client_rows(int(seed), rounds))
-    empty = pd.DataFrame(columns=["seed", "round", "client", "group", "test_count"], dtype=np.int64)
-    rows = pd.concat(found or [empty], ignore_index=True)
-    by = rows.groupby(["seed", "round", "client"], as_index=False)
+    rounds, seeds = sorted(set(table["round"])), set(table["seed"])
+    tested = [
+        arm.run.client_rows(int(seed), rounds)
+        for arm in arms
+        for seed in sorted(seeds & set(arm.run.seeds))
+    ]
+    empty = pd.DataFrame(columns=[*_CLIENT, "group", "test_count"], dtype=np.int64)
+    rows = pd.concat(tested or [empty], ignore_index=True)
+    by = rows.groupby(_CLIENT, as_index=False)
     return by.agg({"group": "first", "test_count": "max"})
 
 
@@ -244,31 +212,24 @@ def _beside(file: Path, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFram
         ConfigError: for a client that no job has, a number of test examples that is another, or
             clients that are missing.
     """
-    keys = ["seed", "round", "client"]
-    there = pd.MultiIndex.from_frame(known[keys])
-    strange = ~pd.Series(pd.MultiIndex.from_frame(table[keys]).isin(there))
 
-    def words(row: Mapping[str, Any]) -> str:
+    def no_client(row: Mapping[str, Any]) -> str:
         same = known[(known["seed"] == row["seed"]) & (known["round"] == row["round"])]
-        clients = some_of([str(client) for client in sorted(set(same["client"]))], _MOST)
+        clients = _named(set(same["client"]))
         return f"client={row['client']}, and no job has this client: {clients}"
 
-    _refuse(file, table, strange, words)
-    rows = table.merge(known, on=["seed", "round", "client"], how="left", validate="many_to_one")
+    there = pd.MultiIndex.from_frame(known[_CLIENT])
+    _refuse(file, table, _strange(table, _CLIENT, there), no_client)
+    rows = table.merge(known, on=_CLIENT, how="left", validate="many_to_one")
+    of = "and the client has {} test examples"
     other = rows["count"] != rows["test_count"]
-    _refuse(
-        file,
-        rows,
-        other,
-        lambda row: f"count={row['count']}, and the client has {row['test_count']} test examples",
-    )
+    _refuse(file, rows, other, lambda row: f"count={row['count']}, {of.format(row['test_count'])}")
     tested = known[known["test_count"] > 0]
     for (arm, seed, t), own in rows.groupby(["arm", "seed", "round"], sort=False):
         meant = tested[(tested["seed"] == seed) & (tested["round"] == t)]["client"]
-        missing = sorted(set(meant) - set(own["client"]))
-        named = some_of([str(client) for client in missing], _MOST)
-        allowed = f"every client that is tested; arm {arm}, seed {seed}, round {t} lacks {named}"
-        require(not missing, KEY, file, allowed)
+        lacks = _named(set(meant) - set(own["client"]))
+        allowed = f"every client that is tested; arm {arm}, seed {seed}, round {t} lacks {lacks}"
+        require(not lacks, KEY, file, allowed)
     return rows
 
 
@@ -278,21 +239,18 @@ def _measured(file: Path, name: str, rows: pd.DataFrame, jobs: Sequence[Run]) ->
     tested = rows[rows["count"] > 0].assign(own=lambda one: one["correct"] / one["count"])
     by = tested.groupby(["round", "seed"])
     sums = by[["correct", "count"]].sum()
-    of_metric = {
-        "accuracy": sums["correct"] / sums["count"],
-        "accuracy_client_mean": by["own"].mean(),
+    of_metric = (sums["correct"] / sums["count"], by["own"].mean())
+    curves = {
+        metric: _curve(values.unstack("seed"))
+        for metric, values in zip(METRICS, of_metric, strict=True)
     }
-    assert tuple(of_metric) == METRICS
-    curves = {metric: _curve(values.unstack("seed")) for metric, values in of_metric.items()}
-    rounds = 1 + int(rows["round"].max())
-    state = "done" if rounds >= last else "measured elsewhere"
+    done = last <= 1 + int(rows["round"].max())
     config = {k: v for k, v in jobs[0].config.items() if is_setting(k) or k in _ALSO}
     config["choices"] = {k: v for k, v in jobs[0].choices.items() if is_setting(k)}
     config["choices"]["algorithm"] = marked(name)
-    kept = rows.assign(label=-1)[
-        ["seed", "round", "client", "group", "label", "test_count", "correct"]
-    ]
-    status = {"state": state, "rounds": rounds if state == "done" else last}
+    kept = rows.assign(label=-1)[[*_CLIENT, "group", "label", "test_count", "correct"]]
+    rounds = 1 + int(rows["round"].max()) if done else last
+    status = {"state": "done" if done else "measured elsewhere", "rounds": rounds}
     place = 1 + max(job.place for job in jobs)
     return Measured(file, config, status, curves, place=place, rows=kept)
 

@@ -19,7 +19,7 @@ _FIRST = ("table", "recovery", "partition", "together", "grid", "claims", "compa
 _MOST_BANNERS = 8  # more are folded away
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Page:
     """The content of a page, in order.
 
@@ -38,54 +38,37 @@ class Page:
     pictures: Sequence[Picture]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Section(Page):
-    """One experiment on the page of several.
-
-    Attributes:
-        link: address of the experiment's own page, relative to this one.
-    """
-
-    link: str
-
-
 def render(page: Page) -> str:
     """The page of one experiment as HTML text: short tables, the figures, the other tables."""
     first = [table for table in page.tables if _leads(table)]
     others = [table for table in page.tables if not _leads(table)]
-    figures = (
-        "<section id=figures>\n<h2>Figures</h2>\n"
-        f"<div class=figures>\n{''.join(map(_figure, page.pictures))}</div>\n</section>\n"
-        if page.pictures
-        else ""
-    )
-    links = [
-        *((table.name, table.title) for table in first),
-        *([("figures", "Figures")] if page.pictures else []),
-        *((table.name, table.title) for table in others),
-    ]
-    body = (
-        _header(page.subtitle, page.banners)
-        + _contents(links)
-        + "".join(map(_section, first))
-        + figures
-        + "".join(map(_section, others))
-    )
-    return _document(page.title, body)
+    links = [(table.name, table.title) for table in (*first, *others)]
+    figures = ""
+    if page.pictures:
+        links.insert(len(first), ("figures", "Figures"))
+        figures = f"<section id=figures>\n<h2>Figures</h2>\n{_figures(page.pictures)}</section>\n"
+    tables, more = ("".join(map(_section, some)) for some in (first, others))
+    header = _header(page.subtitle, page.banners)
+    return _document(page.title, header + _contents(links) + tables + figures + more)
 
 
-def render_index(title: str, sections: Sequence[Section]) -> str:
-    """The page of several experiments as HTML text."""
-    names = [f"experiment-{place}" for place, _ in enumerate(sections, 1)]
-    body = "".join(
-        f'<article id={name}>\n<h2><a href="{html.escape(one.link)}">{html.escape(one.title)}'
-        f"</a></h2>\n{_header(one.subtitle, one.banners)}"
-        f"<div class=figures>\n{''.join(map(_figure, one.pictures))}</div>\n"
-        f"{''.join(_section(table, 'h3', name) for table in one.tables)}</article>\n"
-        for name, one in zip(names, sections, strict=True)
-    )
+def render_index(title: str, sections: Sequence[tuple[str, Page]]) -> str:
+    """The page of several experiments as HTML text.
+
+    Args:
+        title: heading.
+        sections: of every experiment the address of its own page, relative to this one, and what
+            is shown of it.
+    """
+    body, links = "", []
+    for place, (address, one) in enumerate(sections, 1):
+        name = f"experiment-{place}"
+        links.append((name, one.title))
+        head = f'<h2><a href="{html.escape(address)}">{html.escape(one.title)}</a></h2>\n'
+        tables = "".join(_section(table, "h3", name) for table in one.tables)
+        header = _header(one.subtitle, one.banners)
+        body += f"<article id={name}>\n{head}{header}{_figures(one.pictures)}{tables}</article>\n"
     lead = f"{len(sections)} experiments; each heading leads to the experiment's own report."
-    links = [(name, one.title) for name, one in zip(names, sections, strict=True)]
     return _document(title, _header(lead, ()) + _contents(links) + body)
 
 
@@ -142,6 +125,10 @@ def _size(png: bytes) -> tuple[int, int]:
     edges = (int.from_bytes(png[place : place + 4], "big") for place in (16, 20))
     width, height = (edge * 80 // int(RC["savefig.dpi"]) for edge in edges)
     return width, height
+
+
+def _figures(pictures: Sequence[Picture]) -> str:
+    return f"<div class=figures>\n{''.join(map(_figure, pictures))}</div>\n"
 
 
 def _figure(picture: Picture) -> str:

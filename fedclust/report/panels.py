@@ -35,9 +35,7 @@ _DARK = 0.55  # a cell of a heat map from here on has light figures
 
 
 def multiples(arms: Sequence[Arm], metric: str, x: str) -> Figure | None:
-    """A small panel per arm with the same axes: its settings as lines, or the other arms in grey
-    where there is one setting. None where nothing was recorded.
-    """
+    """A small panel per arm: a line per setting, or the other arms in grey; None for nothing."""
     arms = [arm for arm in has_sent(arms, x) if arm.curve(metric)]
     names = list(dict.fromkeys(arm.name for arm in arms))[:MOST_PANELS]
     arms = [arm for arm in arms if arm.name in names]
@@ -67,9 +65,7 @@ def multiples(arms: Sequence[Arm], metric: str, x: str) -> Figure | None:
 
 
 def small_panels(names: Sequence[str], above: float = 0.5) -> tuple[Figure, list[Axes]]:
-    """A figure with a small panel for every name, all with the same axes; `above` are inches for
-    what stands over them.
-    """
+    """A small panel for every name, all with the same axes; `above` in inches."""
     wide = min(_PER_ROW, len(names))
     size = 2.1 * wide + 0.5, 1.65 * math.ceil(len(names) / wide) + above
     figure, grid = panels(len(names), wide, size, share=True)

@@ -22,12 +22,10 @@ _BESIDE = (
 
 
 def pool_seeds(runs: Sequence[Run]) -> list[Run]:
-    """The runs, those with equal configs and different seeds joined; in the order of their first
-    parts.
+    """The runs, those that differ in their seeds alone joined; in the order of first parts.
 
-    A grid with one run per seed gives the same tables as one run with all seeds. A seed that
-    several jobs of one folder have counts once. Jobs of several folders with a common seed are
-    kept apart: their code may differ.
+    A seed that several jobs of one folder have counts once. Jobs of several folders with a common
+    seed are kept apart: their code may differ.
     """
     alike: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
@@ -95,9 +93,7 @@ def _joined(parts: Sequence[Run]) -> Run:
 
 
 def _status(parts: Sequence[Run]) -> Mapping[str, Any]:
-    """Done when all parts are; else that of the first part that is not, with what is known of
-    every seed.
-    """
+    """Done when all parts are; else that of the first that is not, with all known of seeds."""
     seeds = {
         seed: what for part in parts for seed, what in (part.status.get("seeds") or {}).items()
     }
@@ -109,12 +105,9 @@ def _curve(curves: Sequence[Curve | None], parts: Sequence[Run]) -> Curve:
     """One metric of all parts; NaN where a part has no value."""
     known = [curve for curve in curves if curve is not None]
     rounds = np.unique(np.concatenate([curve.rounds for curve in known]))
-    columns: dict[int, np.ndarray[Any, np.dtype[np.float64]]] = {}
-    for curve, part in zip(curves, parts, strict=True):
-        for column, seed in enumerate(curve.seeds if curve else part.seeds):
-            values = np.full(len(rounds), np.nan)
-            if curve is not None:
-                values[np.searchsorted(rounds, curve.rounds)] = curve.values[:, column]
-            columns[seed] = values
-    seeds = tuple(sorted(columns))
-    return Curve(rounds, seeds, np.stack([columns[seed] for seed in seeds], axis=1))
+    seeds = sorted(s for c, p in zip(curves, parts, strict=True) for s in (c or p).seeds)
+    values = np.full((len(rounds), len(seeds)), np.nan)
+    for curve in known:
+        rows, columns = np.searchsorted(rounds, curve.rounds), np.searchsorted(seeds, curve.seeds)
+        values[np.ix_(rows, columns)] = curve.values
+    return Curve(rounds, tuple(seeds), values)

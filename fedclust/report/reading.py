@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,11 +14,10 @@ import pyarrow.csv
 
 from fedclust.config.read import read_config
 from fedclust.helpers.errors import DataError, RunFolderError, counted, printable, some_of
-from fedclust.helpers.files import harmless
 from fedclust.metrics.meanings import read_meanings
 from fedclust.report.changed_files import broken
 from fedclust.report.pooling import identity
-from fedclust.report.runs import Curve, Run, unreadable
+from fedclust.report.runs import Curve, Run, read_object, unreadable
 from fedclust.report.sweep import UNNAMED, Sweep, read_sweep
 
 _COLUMNS = {
@@ -31,12 +29,9 @@ _COLUMNS = {
 # no job of a report lies in these; `trials` are those of a search
 _BELOW = (".hydra", "arrays", "checkpoints", "clients", "report", "trials")
 _NAMED = 4  # jobs of earlier sweeps
-_KIND: dict[type, str] = {dict: "mapping", list: "list"}
 # what a report looks into of a config
-_KINDS = (
-    *((key, dict) for key in ("choices", "scale", "report", "tags", "partition")),
-    *((key, list) for key in ("overrides", "scores")),
-)
+_MAPPINGS = ("choices", "scale", "report", "tags", "partition")
+_LISTS = ("overrides", "scores")
 
 
 def read_runs(folder: Path) -> list[Run]:
@@ -62,20 +57,17 @@ def read_runs(folder: Path) -> list[Run]:
             if one == folder:
                 raise
             reasons.append(str(error))
-            continue
-        if not run.curves:
-            reasons.append(f"{one.name} {_state(run)}")
-            continue
-        runs.append(run)
+        else:
+            if run.curves:
+                runs.append(run)
+            else:
+                reasons.append(f"{one.name} {_state(run)}")
     alone = folders == [folder]  # one job asked for by its own folder is of no other sweep
     runs = runs if alone else [run for run in _placed(runs) if run.place >= 0]
-    if not runs and reasons:
-        raise RunFolderError(f"{folder} holds no job with results: {'; '.join(reasons)}")
     if not runs:
-        raise RunFolderError(
-            f"{folder} holds no job with results (config.yaml and rounds.csv); run an experiment "
-            "first"
-        )
+        why = " (config.yaml and rounds.csv); run an experiment first"
+        why = f": {'; '.join(reasons)}" if reasons else why
+        raise RunFolderError(f"{folder} holds no job with results{why}")
     return runs
 
 
@@ -90,8 +82,7 @@ def job_folders(folder: Path) -> list[Path]:
 
 
 def left_out(folder: Path, known: Mapping[Path, Run]) -> list[str]:
-    """Why every job in a folder that is not known is in no table, and which of those that are do
-    not belong to its newest sweep, one line each.
+    """Why jobs of a folder are in no table, and what there is not of its newest sweep, by line.
 
     Args:
         folder: the report's.
@@ -115,21 +106,19 @@ def left_out(folder: Path, known: Mapping[Path, Run]) -> list[str]:
         elif changed := broken(run):  # its config may have become that of another job
             lines.append(f"{name} is left out: {', '.join(changed)} damaged or changed")
     if others:
-        number = "1 job of other sweeps in this folder is"
-        if len(others) > 1:
-            number = f"{len(others)} jobs of other sweeps in this folder are"
+        number, verb = counted(len(others), "job"), "is" if len(others) == 1 else "are"
         lines.append(
-            f"{number} left out: {', '.join(others)}; name=… gives a sweep a folder of its own"
+            f"{number} of other sweeps in this folder {verb} left out: {', '.join(others)}; "
+            "name=… gives a sweep a folder of its own"
         )
-    sweep = read_sweep(folder)
-    if sweep is not None:
+    if sweep := read_sweep(folder):
         lines += _joined(sweep, known)
-    missing = [
-        f"{where.name} is missing{f': {error}' if error else ''}"
-        for where, error in (sweep.jobs if sweep else {}).items()
-        if not where.is_dir()
-    ]
-    return [*lines, *missing]
+        lines += [
+            f"{where.name} is missing{f': {error}' if error else ''}"
+            for where, error in sweep.jobs.items()
+            if not where.is_dir()
+        ]
+    return lines
 
 
 def _joined(sweep: Sweep, known: Mapping[Path, Run]) -> list[str]:
@@ -159,9 +148,10 @@ def read_run(folder: Path) -> Run:
         raise unreadable(path, error, "run the job again") from error
     if not isinstance(config, dict):
         raise unreadable(path, "not a mapping", "run the job again")
-    for key, kind in _KINDS:
-        if not isinstance(config.get(key) or kind(), kind):
-            raise unreadable(path, f"{key} is no {_KIND[kind]}", "run the job again")
+    for keys, kind, what in ((_MAPPINGS, dict, "mapping"), (_LISTS, list, "list")):
+        for key in keys:
+            if not isinstance(config.get(key) or kind(), kind):
+                raise unreadable(path, f"{key} is no {what}", "run the job again")
     read_meanings(folder)
     run = Run(
         folder,
@@ -176,9 +166,7 @@ def read_run(folder: Path) -> Run:
 
 
 def _placed(runs: Sequence[Run]) -> list[Run]:
-    """The runs with their numbers in their sweep, those of other seeds with that of the same job;
-    -1 for one of another unnamed sweep.
-    """
+    """The runs with their numbers in their sweep; -1 for one of another unnamed sweep."""
     sweeps = {folder: read_sweep(folder) for folder in {run.folder.parent for run in runs}}
     order = {where: i for one in sweeps.values() if one for i, where in enumerate(one.jobs)}
     alike = {
@@ -206,19 +194,13 @@ def _state(run: Run) -> str:
 def _read_status(folder: Path) -> Mapping[str, Any]:
     if not (folder / "status.json").is_file():
         return {"state": "unknown"}
-    try:
-        status = json.loads(harmless(folder / "status.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        status = None
-    seeds = (status.get("seeds") or {}) if isinstance(status, dict) else None
-    remarks = status.get("remarks") or [] if isinstance(status, dict) else None
-    if (
-        not isinstance(remarks, list)
-        or not isinstance(seeds, dict)
-        or not all(str(seed).isdecimal() for seed in seeds)
-    ):
-        return {"state": "unknown: status.json cannot be read"}
-    return dict(_printable(status))
+    status = read_object(folder / "status.json")
+    if isinstance(status, dict):
+        seeds, remarks = status.get("seeds") or {}, status.get("remarks") or []
+        sound = isinstance(seeds, dict) and isinstance(remarks, list)
+        if sound and all(str(seed).isdecimal() for seed in seeds):
+            return dict(_printable(status))
+    return {"state": "unknown: status.json cannot be read"}
 
 
 def _printable(node: Any) -> Any:

@@ -41,8 +41,7 @@ class Verdict:
 
 
 def outcome(holds: bool | None, seeds: int, of: int) -> str:
-    """A verdict in words: of one seed it says that, and where fewer than four fifths of several
-    agree with the mean nobody can tell.
+    """A verdict in words: none of one seed, or where under four fifths of several agree.
 
     Args:
         holds: on the mean over seeds, or None.
@@ -62,21 +61,17 @@ class Claim(Protocol):
     @property
     def about_value(self) -> bool:
         """Whether it takes runs of full size to judge it."""
-        ...
 
     @property
     def names(self) -> tuple[str, ...]:
         """The arms it speaks of."""
-        ...
 
     @property
     def setting(self) -> str:
         """The text with which titles of its settings begin; "" for all settings."""
-        ...
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """The verdict; `arms` in the order of `names`."""
-        ...
 
 
 class Printed(Protocol):
@@ -85,16 +80,13 @@ class Printed(Protocol):
     @property
     def mean(self) -> float:
         """Its value."""
-        ...
 
     @property
     def std(self) -> float | None:
         """Its standard deviation, or None where none is printed."""
-        ...
 
     def agrees(self, values: NDArray[np.float64]) -> bool:
         """Whether values measured with some seeds [S] agree with it."""
-        ...
 
 
 class Reference(Protocol):
@@ -106,7 +98,6 @@ class Reference(Protocol):
         Raises:
             ConfigError: when there is no such table.
         """
-        ...
 
     def lookup(
         self,
@@ -119,13 +110,9 @@ class Reference(Protocol):
         metric: str = "test_acc",
     ) -> Printed | None:
         """The number that a table prints for an arm, see `fedclust.papers.published.lookup`."""
-        ...
 
     def thresholds(self, name: str | None) -> list[int]:
-        """The accuracies, in percent, for which a table prints the first round that reaches
-        them.
-        """
-        ...
+        """The accuracies, in percent, whose first round in reaching them a table prints."""
 
     def claim(self, entry: Mapping[str, Any]) -> Claim:
         """The claim that a config entry describes.
@@ -133,16 +120,12 @@ class Reference(Protocol):
         Raises:
             ConfigError: for an unknown kind, key or metric, or a missing key.
         """
-        ...
 
     def check(self, claims: Sequence[Claim], arms: Sequence[Arm]) -> list[tuple[str, Verdict]]:
         """Verdicts, each with the setting it was checked in ("" where there is one only)."""
-        ...
 
     def changed(self, run: Run) -> tuple[str, ...]:
         """The overrides by which a job is not the published experiment's."""
-        ...
 
     def switched_on(self, config: Mapping[str, Any]) -> list[str]:
         """Options of a job that follow a paper where that is unsound, a line each."""
-        ...

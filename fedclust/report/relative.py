@@ -12,7 +12,7 @@ from fedclust.metrics import METRICS
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.columns import TableColumn, tabulate
 from fedclust.report.formats import factor, title
-from fedclust.report.headline import in_panels, score_column
+from fedclust.report.headline import final_scores, in_panels
 from fedclust.report.spec import Spec
 from fedclust.report.table import Table
 
@@ -65,14 +65,14 @@ class Relative:
 
 
 def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
-    """The shares of a sweep over several federations; None where nothing ran that knows the groups,
-    where nothing else ran, where less of the metric is better, or its scores are not above zero.
+    """The shares of a sweep over several federations.
+
+    None where nothing ran that knows the groups, or nothing else, where less of the metric is
+    better, or its scores are not above zero.
     """
     if not in_panels(arms) or METRICS[spec.metric].better != "higher":
         return None
-    column = score_column(spec, arms)
-    scores = {(arm.setting, arm.name): column.values(arm) for arm in arms if arm.finished}
-    scores = {key: values for key, values in scores.items() if values}
+    scores = {key: values for key, values in final_scores(spec, arms).items() if values}
 
     def first(setting: str, names: Sequence[str]) -> str:
         return next((name for name in names if (setting, name) in scores), "")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,10 @@ class Run:
         curves: every recorded metric.
         parts: the runs it was joined from, see `fedclust.report.pooling`; none for a single folder.
         place: its number in the sweep that computed it, from 0; 0 for all where none is known.
+        is_job: whether a job of this program has computed it.
     """
+
+    is_job: ClassVar[bool] = True
 
     folder: Path
     config: Mapping[str, Any]
@@ -91,11 +94,6 @@ class Run:
     def asked(self) -> Mapping[str, Any]:
         """What the job's config asks of a report, as written; see `fedclust.report.spec`."""
         return self.config.get("report") or {}
-
-    @property
-    def is_job(self) -> bool:
-        """Whether a job of this program has computed it."""
-        return True
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -121,12 +119,7 @@ class Run:
     @cached_property
     def versions(self) -> Mapping[str, Any]:
         """What computed it, see `fedclust.runtime.versions`; empty where that is not known."""
-        try:
-            content = json.loads(
-                harmless(self.folder / "versions.json").read_text(encoding="utf-8")
-            )
-        except (OSError, ValueError):
-            return {}
+        content = read_object(self.folder / "versions.json")
         return content if isinstance(content, dict) else {}
 
     @cached_property
@@ -138,10 +131,8 @@ class Run:
         return self._client_rows([("round", "==", int(last))])
 
     def client_rows(self, seed: int, rounds: Sequence[int]) -> pd.DataFrame:
-        """The client rows of one seed at some rounds: columns seed, round, client, group, label,
-        test_count, correct.
-
-        A row holds the group and the cluster that the client had in that round.
+        """The client rows of one seed at some rounds: columns seed, round, client, test_count,
+        correct, and the group and label (cluster) that the client had in that round.
         """
         if self.parts:
             return self._part(seed).client_rows(seed, rounds)
@@ -149,9 +140,7 @@ class Run:
 
     @cached_property
     def federation(self) -> Mapping[str, Any]:
-        """What the run wrote about its federation, see `fedclust.core.federation.summary`; may be
-        empty.
-        """
+        """What the run wrote about its federation, see `core.federation.summary`; may be empty."""
         path = self.folder / "federation.json"
         if not path.is_file():
             return {}
@@ -229,13 +218,11 @@ class Run:
             try:
                 with file.open("rb") as opened:  # a name need not be UTF-8
                     written = pyarrow.parquet.read_schema(opened).names
-                own = [name for name in (headline_of(self.curves),) if name in written]
-                columns = [*_CLIENT, *(name for name in _TESTED if name in written), *own]
-                if whole:
-                    columns = written
-                with file.open("rb") as opened:
+                    own = [name for name in (headline_of(self.curves),) if name in written]
+                    wanted = written if whole else [*_CLIENT, *_TESTED, *own]
+                    columns = [name for name in wanted if name in {*_CLIENT, *written}]
+                    opened.seek(0)
                     rows = pd.read_parquet(opened, columns=columns, filters=filters)
-                wanted = written if whole else [*_CLIENT, *_TESTED, *own]
                 frames.append(rows.reindex(columns=wanted, fill_value=0))
             except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:
                 raise unreadable(
@@ -266,6 +253,14 @@ def _check_federation(content: Mapping[str, Any]) -> None:
         if "label_skew" in seed:
             float(seed["label_skew"])
             [sum(map(float, seed[split]["quartiles"])) for split in ("train", "test")]
+
+
+def read_object(path: Path) -> Any:
+    """What a JSON file of a job says; None where there is none or it cannot be read."""
+    try:
+        return json.loads(harmless(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def unreadable(path: Path, why: object, remedy: str) -> DataError:

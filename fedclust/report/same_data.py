@@ -14,9 +14,8 @@ _OF_ONE_SEED = "the partition of seed "
 def other_data(arms: Sequence[Arm]) -> list[str]:
     """A line for every setting whose jobs met other data, though their configs name the same.
 
-    Compared are the digests that jobs keep of the partition of every seed, and, among jobs of the
-    same seeds, of their examples; jobs of earlier versions have none. The examples of a table are
-    scaled for every seed, so those of jobs with other seeds differ.
+    Compared are the digests that jobs keep of every seed's partition and, among jobs of the same
+    seeds, of their examples, which may be scaled by seed; jobs of earlier versions have none.
     """
     lines = []
     for setting in settings_of(arms):
@@ -37,11 +36,10 @@ def other_data(arms: Sequence[Arm]) -> list[str]:
 
 
 def redrawn(arms: Sequence[Arm]) -> dict[str, float]:
-    """By setting, test / training examples where every seed splits the same rows anew; infinite
-    where all seeds are tested on the same examples.
+    """By setting, test / training examples where every seed splits the same rows anew.
 
-    Not for a setting with a single seed, whose seeds have other rows for the most part, or of jobs
-    that do not say.
+    Infinite where all seeds are tested on the same examples. Not for a single seed, for seeds that
+    have other rows for the most part, or for jobs that do not say.
     """
     ratios = {}
     for setting in settings_of(arms):

@@ -89,9 +89,7 @@ def _text(name: str) -> str:
 
 
 def scores_frame(arms: Sequence[Arm]) -> pd.DataFrame:
-    """Columns arm, seed, round, score, over, value, undefined: of every score its value over all
-    test examples, as mean over clients and over their worst tenth.
-    """
+    """Every score over all test examples, clients and their worst tenth, by arm, seed and round."""
     rows = []
     for arm, name in [(one, name) for one in arms for name in names_of(one)]:
         count = arm.curve(f"{name}_undefined")
@@ -149,10 +147,6 @@ def _sum(every: Sequence[NDArray[np.float64]]) -> NDArray[np.float64] | None:
 def _mean(every: Sequence[NDArray[np.float64]]) -> NDArray[np.float64] | None:
     known = [one for one in every if np.isfinite(one).all()]
     return np.mean(known, axis=0) if known else None
-
-
-def _first(every: Sequence[NDArray[np.float64]]) -> NDArray[np.float64] | None:
-    return next(iter(every), None)
 
 
 def _confusion(axes: Axes, count: NDArray[np.float64]) -> None:
@@ -228,6 +222,6 @@ _PICTURES = {
         "Residuals over the target, of several the first, in its unit; at most 1000 test examples "
         "of the first seed.",
         _residuals,
-        _first,
+        lambda every: next(iter(every), None),
     ),
 }

@@ -41,27 +41,26 @@ def _pairs(
 ) -> Table | None:
     """A table of names and what is said of them."""
     columns = [
-        TableColumn(head, itemgetter(0), record=head),
-        TableColumn("value", itemgetter(1), record="value"),
+        TableColumn(one, itemgetter(place), record=one) for place, one in enumerate((head, "value"))
     ]
     return tabulate(name, title, columns, rows, folded=folded)
 
 
-def _shared(given: Sequence[tuple[Arm, str]], arms: int) -> str:
-    """The values of some arms: one where all have the same, else by name, by setting or by arm."""
+def _shared(given: Sequence[tuple[Arm, str]], of: int = 0) -> str:
+    """The values of some arms: one where all have the same, else by name, by setting or by arm.
+
+    Of more than these, `of`, some have no value.
+    """
     values = dict.fromkeys(value for _, value in given)
-    if len(values) == 1 and len(given) == arms:
+    if len(values) == 1 and len(given) >= of:
         return next(iter(values))
     ways = [[str(getattr(arm, part)) for arm, _ in given] for part in ("name", "setting", "label")]
     pairs = [list(zip(way, (value for _, value in given), strict=True)) for way in ways]
     tells = (pair for pair, way in zip(pairs, ways, strict=True) if len(set(pair)) == len(set(way)))
     # arms of one label, such as a run and its copy, cannot be told apart
     clear = next(tells, pairs[-1])
-    parts = []
-    for value in values:
-        names = list(dict.fromkeys(name for name, v in clear if v == value))
-        parts.append(f"{some_of(names, _MOST_NAMES)}: {value}")
-    return "; ".join(parts)
+    names = {value: dict.fromkeys(name for name, v in clear if v == value) for value in values}
+    return "; ".join(f"{some_of(own, _MOST_NAMES)}: {value}" for value, own in names.items())
 
 
 def made_table(folder: Path, arms: Sequence[Arm]) -> Table | None:
@@ -69,13 +68,17 @@ def made_table(folder: Path, arms: Sequence[Arm]) -> Table | None:
     arms = [arm for arm in arms if not arm.outside]
     lines: dict[str, str] = {"command": _command(folder, arms), **_tags(arms)}
     for what in ("fedclust", "commit", "python", "packages", "device", "engine"):
-        given = [(arm, _version(run, what)) for arm in arms for run in arm.jobs]
-        lines["machine" if what == "device" else what] = _shared(given, len(given))
+        lines["machine" if what == "device" else what] = _shared(_versions(arms, what))
     dates = sorted({_date(run) for arm in arms for run in arm.jobs})
     lines["computed on"] = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     seconds = sum(float(arm.total("seconds").sum()) for arm in arms)
     lines["computing time"] = f"{seconds:,.1f} seconds of all jobs and seeds"
     return _pairs("made", "What made this", "what", lines.items())
+
+
+def _versions(arms: Sequence[Arm], what: str) -> list[tuple[Arm, str]]:
+    """The version of every job."""
+    return [(arm, _version(run, what)) for arm in arms for run in arm.jobs]
 
 
 def _tags(arms: Sequence[Arm]) -> dict[str, str]:
@@ -93,9 +96,9 @@ def mixed_versions(arms: Sequence[Arm]) -> list[str]:
     """What a reader must know where not one version computed everything, one line each."""
     lines = []
     for what in ("fedclust", "commit"):
-        given = [(arm, _version(run, what)) for arm in arms for run in arm.jobs]
+        given = _versions(arms, what)
         if len({value for _, value in given}) > 1:
-            lines.append(f"computed by different versions ({what}): {_shared(given, len(given))}")
+            lines.append(f"computed by different versions ({what}): {_shared(given)}")
     continued = [arm.label for arm in arms if any(run.versions.get("before") for run in arm.jobs)]
     if continued:
         lines.append(f"continued by another version than begun: {', '.join(continued)}")
@@ -103,10 +106,8 @@ def mixed_versions(arms: Sequence[Arm]) -> list[str]:
 
 
 def _command(folder: Path, arms: Sequence[Arm]) -> str:
-    """What a user typed: of the newest sweep in the folder and whose jobs are older, or of the
-    only job.
-    """
-    older: list[str] = []
+    """What a user typed: of the folder's newest sweep and what is older, or of the only job."""
+    older = []
     try:
         hydra = OmegaConf.create(read_config(folder / "multirun.yaml"))
         task = OmegaConf.select(hydra, "hydra.overrides.task")
@@ -114,11 +115,9 @@ def _command(folder: Path, arms: Sequence[Arm]) -> str:
         many = ["-m"] if "experiment=" not in " ".join(given) else []
         sweep = read_sweep(folder)
         newest = {job.resolve() for job in sweep.jobs} if sweep else set()
-        older = [
-            arm.label
-            for arm in arms
-            if newest and any(r.folder.resolve() not in newest for r in arm.jobs)
-        ]
+        if newest:
+            of_newest = [{r.folder.resolve() for r in arm.jobs} <= newest for arm in arms]
+            older = [arm.label for arm, own in zip(arms, of_newest, strict=True) if not own]
     except (OSError, OmegaConfBaseException, YAMLError):
         if len(arms) > 1:
             return "not known (several runs)"
@@ -128,15 +127,14 @@ def _command(folder: Path, arms: Sequence[Arm]) -> str:
 
 
 def _version(run: Run, what: str) -> str:
-    versions = run.versions
-    packages = versions.get("packages")
+    packages = run.versions.get("packages")
     packages = packages if isinstance(packages, Mapping) else {}
-    if what == "fedclust":
-        return str(packages.get("fedclust", "not known"))
     if what == "packages":
         others = [f"{name} {value}" for name, value in packages.items() if name != "fedclust"]
         return ", ".join(others) or "not known"
-    return str(versions.get(what) or "not known")
+    if what == "fedclust":
+        return str(packages.get("fedclust", "not known"))
+    return str(run.versions.get(what) or "not known")
 
 
 def _date(run: Run) -> str:

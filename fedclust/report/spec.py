@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
-from types import UnionType
 from typing import Any
 
 from fedclust.helpers.errors import ConfigError, require
@@ -16,7 +15,7 @@ AXES = ("round", "models", "bytes")
 AXES_ALLOWED = "round, models or bytes"
 SCORES = ("last", "max", "validation")
 LATEX = ("column", "wide")
-_TEXTS = ("title", "published", "case", "dataset", "latex", "outside")
+_TEXTS = {"title", "published", "case", "dataset", "latex", "outside"}
 # what the folders of version 0.1.0 call keys, kinds of claims and axes
 _FORMER = {"iterations": "rounds", "iteration": "round", "fewer_iterations": "fewer_rounds"}
 
@@ -45,9 +44,10 @@ class FigureSpec:
         Raises:
             ConfigError: for an unknown key, metric or axis.
         """
-        _only_known(cls, node, "report.figure")
-        _check_kind(node.get("rows") or [], list, "report.figure.rows", "a list of metrics")
-        return cls(rows=tuple(node.get("rows") or ()), x=str(node.get("x") or "round"))
+        _only_known(cls, node, "report.figure", "a mapping")
+        rows = node.get("rows") or []
+        require(isinstance(rows, list), "report.figure.rows", rows, "a list of metrics")
+        return cls(rows=tuple(rows), x=str(node.get("x") or "round"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +81,7 @@ class Target:
         Raises:
             ConfigError: for an unknown key, both or none of value and arm, or a share out of range.
         """
-        require(isinstance(node, Mapping), "report.target", node, "a mapping, as in {value: 0.9}")
-        _only_known(cls, node, "report.target")
+        _only_known(cls, node, "report.target", "a mapping, as in {value: 0.9}")
         return cls(**node)
 
 
@@ -157,30 +156,27 @@ class Spec:
         """
         asked = _renewed(config.get("report"))
         asked = {} if asked is None else asked
-        _check_kind(asked, Mapping, "report", "a mapping")
-        node = {str(key): value for key, value in asked.items() if value is not None}
-        _only_known(cls, node, "report")
+        _only_known(cls, asked, "report", "a mapping")
+        node = {key: value for key, value in asked.items() if value is not None}
         node.setdefault("title", config.get("name", ""))
-        for key in _TEXTS:
-            _check_kind(node.get(key, ""), str | int | float, f"report.{key}", "text")
-            node |= {key: str(node[key])} if key in node else {}
-        for key in ("rounds", "order", "claims"):
-            if key in node:
-                _check_kind(node[key], list, f"report.{key}", "a list")
-                node[key] = tuple(node[key])
-        for entry in node.get("claims", ()):
-            _check_kind(entry, Mapping, "report.claims", "a list of mappings")
-        node["claims"] = tuple(reference.claim(entry) for entry in node.get("claims", ()))
-        _check_kind(node.get("figure", {}), Mapping, "report.figure", "a mapping")
+        for key in sorted(node.keys() & _TEXTS):
+            value = node[key]
+            require(isinstance(value, str | int | float), f"report.{key}", value, "text")
+            node[key] = str(value)
+        for key in sorted(node.keys() & {"rounds", "order", "claims"}):
+            require(isinstance(node[key], list), f"report.{key}", node[key], "a list")
+            node[key] = tuple(node[key])
+        claims = node.get("claims", ())
+        for entry in claims:
+            require(isinstance(entry, Mapping), "report.claims", entry, "a list of mappings")
+        node["claims"] = tuple(map(reference.claim, claims))
         node["figure"] = FigureSpec.of(node.get("figure", {}))
         if "target" in node:
             node["target"] = Target.of(node["target"])
         return cls(**node, reference=reference)
 
     def judging(self, recorded: Collection[str]) -> Spec:
-        """The spec with the headline of the task that recorded these metrics, where it names a
-        metric of another.
-        """
+        """The spec, with the headline of the task that ran in place of another task's metric."""
         own = headline_of(recorded)
         return self if self.metric in recorded or own not in recorded else replace(self, metric=own)
 
@@ -212,11 +208,6 @@ def check_value(value: Any, metric: str, key: str) -> None:
         require(0 <= value <= 1, key, value, f"in [0, 1], {metric} is a fraction")
 
 
-def _check_kind(value: object, kind: type | UnionType, key: str, allowed: str) -> None:
-    """Refuse a part of a config that is not of a kind."""
-    require(isinstance(value, kind), key, value, allowed)
-
-
 def _renewed(node: Any) -> Any:
     """The node with the present name of everything that has a former one."""
     if isinstance(node, Mapping):
@@ -226,7 +217,10 @@ def _renewed(node: Any) -> Any:
     return _FORMER.get(node, node) if isinstance(node, str) else node
 
 
-def _only_known(kind: type[Any], node: Mapping[str, Any], name: str) -> None:
+def _only_known(kind: type[Any], node: object, name: str, allowed: str) -> None:
+    """Refuse what is no mapping, and a key that is no field of a dataclass."""
+    require(isinstance(node, Mapping), name, node, allowed)
+    assert isinstance(node, Mapping)
     known = {entry.name for entry in fields(kind)}
     for key in node:
         if key not in known:

@@ -127,12 +127,7 @@ class Drawing(Figure):
 
 
 def line(position: int, variant: int = 0) -> dict[str, Any]:
-    """Colour, dashes and marker of a place in the palette; no two of the first 48 are alike.
-
-    Args:
-        position: the place.
-        variant: a further line of the same colour.
-    """
+    """The look of a place in the palette, or a `variant` of its colour; the first 48 differ."""
     turn = position // len(PALETTE) + variant
     among = (position % len(PALETTE) - turn) % len(DASHES)
     return {
@@ -145,14 +140,10 @@ def line(position: int, variant: int = 0) -> dict[str, Any]:
 
 
 def looks(arms: Sequence[Arm]) -> dict[str, dict[str, Any]]:
-    """The look of every name: a method has the same colour in every report, and its further
-    variants other dashes and markers. Variants of one method alone have a colour each.
-    """
-    variants: dict[str, list[str]] = {}
+    """The look of every name: one colour per method; of a single method one per variant."""
+    variants: dict[str, dict[str, None]] = {}
     for arm in arms:
-        names = variants.setdefault(arm.algorithm, [])
-        if arm.name not in names:
-            names.append(arm.name)
+        variants.setdefault(arm.algorithm, {})[arm.name] = None
     alone = len(variants) == 1
     places = _places(list(variants))
     return {
@@ -168,10 +159,8 @@ def look(algorithm: str) -> dict[str, Any]:
 
 
 def _places(algorithms: Sequence[str]) -> dict[str, int]:
-    """The place of every method of a figure; a method of one's own has a colour that no other has,
-    while there is one.
-    """
-    places = {name: _place(name) for name in algorithms if _is_known(name)}
+    """The place of every method of a figure; a user's own gets a free colour if there is one."""
+    places = {name: _place(name) for name in algorithms if "look" in about(name)}
     for name in algorithms:
         if name not in places:
             taken = {place % len(PALETTE) for place in places.values()}
@@ -181,13 +170,9 @@ def _places(algorithms: Sequence[str]) -> dict[str, int]:
     return places
 
 
-def _is_known(algorithm: str) -> bool:
-    return "look" in about(algorithm)
-
-
 def _place(algorithm: str) -> int:
     """The place of a method in the palette: what its file says, else by its name."""
-    if not _is_known(algorithm):
+    if "look" not in about(algorithm):
         return zlib.crc32(algorithm.encode()) % 40
     colour, turn = about(algorithm)["look"]
     return int(colour) + len(PALETTE) * int(turn)

@@ -41,11 +41,7 @@ def write_sweep(folder: Path, jobs: Sequence[tuple[int, str, str]]) -> None:
 
 
 def _below(folder: Path, name: object) -> Path:
-    """A folder of a job.
-
-    Raises:
-        ValueError: there is none of this name in any file system.
-    """
+    """A folder of a job; a ValueError for a name that no file system has."""
     if "\0" in str(name):
         raise ValueError(name)
     return folder / str(name)
@@ -55,8 +51,7 @@ def read_sweep(folder: Path) -> Sweep | None:
     """The newest sweep of a folder, or None where it is not known."""
     try:
         entries = json.loads(harmless(folder / _FILE).read_text(encoding="utf-8"))["jobs"]
-        return Sweep(
-            folder, {_below(folder, entry["folder"]): str(entry["error"]) for entry in entries}
-        )
+        jobs = {_below(folder, entry["folder"]): str(entry["error"]) for entry in entries}
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return Sweep(folder, jobs)

@@ -1,6 +1,4 @@
-"""A table and its three renderings; numbers for machines go to CSV, cells for people to the
-others.
-"""
+"""A table and its renderings: numbers for machines in CSV, cells for people in the others."""
 
 from __future__ import annotations
 
@@ -15,17 +13,11 @@ from typing import Any
 
 import numpy as np
 
-_TEX = {
+_TEX = {character: f"\\{character}" for character in "{}&%_#$"}
+_TEX |= {
     "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    "&": r"\&",
-    "%": r"\%",
-    "_": r"\_",
-    "#": r"\#",
-    "$": r"\$",
     "±": r"$\pm$",
     "–": "--",
     "−": "$-$",
@@ -119,12 +111,10 @@ class Table:
             _line([in_markdown(column) for column in self.columns]),
             _line(["---"] + ["---:"] * (len(self.columns) - 1)),
         ]
-        for row in self.rows:
-            lines.append(_line([_markdown(cell) for cell in row]))
-        return (
-            "\n".join(lines + [line for note in self.notes for line in ("", in_markdown(note))])
-            + "\n"
-        )
+        lines += [_line([_markdown(cell) for cell in row]) for row in self.rows]
+        for note in self.notes:
+            lines += ["", in_markdown(note)]
+        return "\n".join([*lines, ""])
 
     def __repr__(self) -> str:
         """As in `markdown`."""
@@ -135,36 +125,29 @@ class Table:
         return f"<h4>{html.escape(self.title)}</h4>\n{self.html()}"
 
     def latex(self, *, wide: bool = False) -> str:
-        """The table in LaTeX, no wider than its column; needs the packages booktabs, amssymb and
-        graphicx.
+        """The table in LaTeX, fitted to its column or, `wide`, to both columns of a page.
 
-        Args:
-            wide: whether it takes both columns of a page.
+        Needs the packages booktabs, amssymb and graphicx.
         """
         kind = "table*" if wide else "table"
-        body = [" & ".join(_latex(cell) for cell in row) + r" \\" for row in self.rows]
-        head = " & ".join(_escape(column) for column in self.columns) + r" \\"
+        body = "\n".join(" & ".join(_latex(cell) for cell in row) + r" \\" for row in self.rows)
+        head = " & ".join(_escape(column) for column in self.columns)
         shown = (self.notes if self.printed is None else self.printed)[:_PRINTED]
-        notes = [rf"\par\smallskip\footnotesize {_escape(note)}" for note in shown]
-        return "\n".join(
-            [
-                rf"\begin{{{kind}}}",
-                r"\centering",
-                rf"\caption{{{_escape(self.title)}}}",
-                rf"\label{{tab:{self.name}}}",
-                r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-                rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}",
-                r"\toprule",
-                head,
-                r"\midrule",
-                *body,
-                r"\bottomrule",
-                r"\end{tabular}}",
-                *notes,
-                rf"\end{{{kind}}}",
-                "",
-            ]
-        )
+        notes = "".join(rf"\par\smallskip\footnotesize {_escape(note)}" + "\n" for note in shown)
+        return rf"""\begin{{{kind}}}
+\centering
+\caption{{{_escape(self.title)}}}
+\label{{tab:{self.name}}}
+\resizebox{{\ifdim\width>\linewidth\linewidth\else\width\fi}}{{!}}{{%
+\begin{{tabular}}{{l{"r" * (len(self.columns) - 1)}}}
+\toprule
+{head} \\
+\midrule
+{body}
+\bottomrule
+\end{{tabular}}}}
+{notes}\end{{{kind}}}
+"""
 
     def csv(self) -> str:
         """The numbers, one record per line."""
@@ -199,11 +182,10 @@ class Table:
         letter, small, between = _SMALLER if len(shown) > _NARROW else _USUAL
         width = 0.0
         for i in shown:
-            cells = [row[i] for row in self.rows]
             words = [letter * len(word) for word in self.columns[i].split()]
-            lines = [letter * len(cell.text) for cell in cells]
-            details = [small * len(f"{cell.detail} {cell.mark}") for cell in cells]
-            width += max([0.0, *words, *lines, *details]) + between
+            for cell in (row[i] for row in self.rows):
+                words += [letter * len(cell.text), small * len(f"{cell.detail} {cell.mark}")]
+            width += max(words, default=0.0) + between
         return width
 
     def _block(self, start: int, end: int) -> str:
@@ -244,18 +226,14 @@ def _line(cells: Sequence[str]) -> str:
 
 def _markdown(cell: Cell) -> str:
     text = f"**{in_markdown(cell.text)}**" if cell.strong else in_markdown(cell.text)
-    detail = " ".join(part for part in (in_markdown(cell.detail), cell.mark) if part)
-    return (
-        f"{text} ({detail})"
-        if cell.detail
-        else " ".join(part for part in (text, cell.mark) if part)
-    )
+    detail = f"{in_markdown(cell.detail)} {cell.mark}".strip()
+    return f"{text} ({detail})" if cell.detail else f"{text} {cell.mark}".strip()
 
 
 def _latex(cell: Cell) -> str:
     text = rf"\textbf{{{_escape(cell.text)}}}" if cell.strong else _escape(cell.text)
     text = rf"{{\footnotesize {text}}}" if cell.pale else text
-    detail = _escape(" ".join(part for part in (cell.detail, cell.mark) if part))
+    detail = _escape(f"{cell.detail} {cell.mark}")
     return rf"{text} {{\footnotesize ({detail})}}" if cell.detail else f"{text} {detail}".strip()
 
 

@@ -1,13 +1,10 @@
-"""The tables beside the headline: recovery of the groups, costs, statistics over rounds,
-claims.
-"""
+"""The tables beside the headline: group recovery, costs, statistics over rounds, claims."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import methodcaller
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +19,19 @@ from fedclust.report.columns import (
     mean_and_std,
     mean_of,
     over_seeds,
-    per_seed,
     tabulate,
 )
 from fedclust.report.formats import decimals, factor, in_bytes, in_percent, meant, plus_minus, title
 from fedclust.report.group_recovery import words
 from fedclust.report.headline import cell, printed_alone
-from fedclust.report.reference import Printed, Verdict
+from fedclust.report.reference import Printed
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
 
 Read = Callable[[Arm], NDArray[np.float64]]  # a number per seed [S] of an arm
 
-_last = partial(methodcaller, "last")  # reads a metric's newest value per seed
+_last = partial(methodcaller, "last")  # what reads a metric's newest value per seed
+_over_rounds = partial(methodcaller, "over_rounds")  # what reads a statistic per seed
 _LATEST = 10  # evaluations that the mean of the last ones is taken over
 _RECOVERY = {
     "purity": "purity",
@@ -54,9 +51,7 @@ _NUMBER_OF_SEEDS = TableColumn(None, lambda arm: len(arm.last("num_clusters")), 
 
 
 def recovery_table(arms: Sequence[Arm]) -> Table | None:
-    """How well every arm's clusters recover the true groups at the end, and the same in plain
-    words.
-    """
+    """How well every arm's clusters recover the true groups at the end, also in words."""
 
     def pure(arm: Arm) -> int:
         return int((arm.last("purity") >= 1).sum())
@@ -87,33 +82,25 @@ def clusters_table(arms: Sequence[Arm]) -> Table | None:
             TableColumn(head, _last(name), lambda v: plus_minus(v, 1), mean_of(name))
             for name, head in _CLUSTERS.items()
         ),
-        TableColumn("mean churn", _means_of("churn"), lambda v: plus_minus(v, 3), mean_of("churn")),
+        TableColumn(
+            "mean churn",
+            _over_rounds(np.nanmean, "churn"),
+            lambda v: plus_minus(v, 3),
+            mean_of("churn"),
+        ),
     ]
     notes = [_meanings((*_CLUSTERS, "churn"))]
     title = "Clusters at the end; the federation has no true groups"
     return tabulate("clusters", title, columns, arms, notes=notes)
 
 
-def _values(arm: Arm, metric: str) -> NDArray[np.float64]:
-    """[R, S] the values of a metric, none where it was not recorded."""
-    curve = arm.curve(metric)
-    return curve.values if curve else np.empty((0, 0))
-
-
 def _meanings(metrics: Iterable[str]) -> str:
     return ". ".join(map(meant, metrics)) + "."
 
 
-def _count(values: NDArray[np.float64]) -> str:
-    return f"{values.mean():,.0f}" if len(values) else "–"
-
-
-def _bytes(values: NDArray[np.float64]) -> str:
-    return in_bytes(float(values.mean())) if len(values) else "–"
-
-
-def _seconds(values: NDArray[np.float64]) -> str:
-    return f"{values.mean():.1f}" if len(values) else "–"
+def _mean(write: Callable[[float], str]) -> Callable[[NDArray[np.float64]], str]:
+    """Writes the mean over seeds [S]; a dash where no seed has a value."""
+    return lambda values: write(float(values.mean())) if len(values) else "–"
 
 
 _HEADS = ("before", "at once", "after")
@@ -122,9 +109,8 @@ _HEADS = ("before", "at once", "after")
 def changes_table(arms: Sequence[Arm]) -> Table | None:
     """What the measured changes of a scenario did to every arm; None where there are none.
 
-    Accuracies are means over changes, that after them over all rounds since the first. A change
-    after which no accuracy before it is known, or which another one follows too soon, counts as not
-    recovered.
+    Accuracies are means over changes, that after them over all rounds since the first. Without an
+    accuracy before it, or with the next one too soon, a change counts as not recovered.
     """
     measured = [arm for arm in arms if arm.curve("changed_clients") is not None]
     own = headline_of(measured[0].run.curves if measured else ())
@@ -137,14 +123,20 @@ def changes_table(arms: Sequence[Arm]) -> Table | None:
         TableColumn("changes in all seeds", changes, record="changes"),
         TableColumn(None, recovered, record="recovered"),
         TableColumn(
-            "clients each", lambda arm: np.nanmean(_values(arm, "changed_clients")), "{:.1f}".format
+            "clients each",
+            lambda arm: np.nanmean(arm.curve("changed_clients").values),
+            "{:.1f}".format,
         ),
         *(
-            over_seeds(head, name, _means_of(name), partial(decimals, own), factor=scale)
+            over_seeds(
+                head, name, _over_rounds(np.nanmean, name), partial(decimals, own), factor=scale
+            )
             for name, head in heads.items()
         ),
         TableColumn("recovered", lambda arm: f"{recovered(arm)} of {changes(arm)}"),
-        over_seeds("rounds until then", "recovery_rounds", _means_of("recovery_rounds"), 1),
+        over_seeds(
+            "rounds until then", "recovery_rounds", _over_rounds(np.nanmean, "recovery_rounds"), 1
+        ),
     ]
     notes = [_meanings((*heads, "recovery_rounds"))]
     return tabulate("changes", "Clients whose data changed", columns, measured, notes=notes)
@@ -152,29 +144,20 @@ def changes_table(arms: Sequence[Arm]) -> Table | None:
 
 def _number_of(metric: str) -> Callable[[Arm], int]:
     """Reads how many values of a metric an arm has, in all rounds and seeds."""
-    return lambda arm: int((~np.isnan(_values(arm, metric))).sum())
+    return lambda arm: int((~np.isnan(curve.values)).sum()) if (curve := arm.curve(metric)) else 0
 
 
-def _means_of(metric: str) -> Read:
-    """Reads the mean over rounds [S] of every seed that has any value."""
-    return lambda arm: per_seed(np.nanmean, _values(arm, metric))
-
-
-_COSTS: dict[str, tuple[str, Callable[[NDArray[np.float64]], str]]] = {
-    "models_down": ("models down", _count),
-    "models_up": ("models up", _count),
-    "bytes": ("sent", _bytes),
-    "scalars_up": ("numbers up", _count),
-    "gradient_steps": ("local steps", _count),
-    "forward_passes": ("forward passes", _count),
-    "backward_passes": ("backward passes", _count),
-    "seconds": ("seconds", _seconds),
+# head, and how the mean over seeds is written
+_COSTS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "models_down": ("models down", "{:,.0f}".format),
+    "models_up": ("models up", "{:,.0f}".format),
+    "bytes": ("sent", in_bytes),
+    "scalars_up": ("numbers up", "{:,.0f}".format),
+    "gradient_steps": ("local steps", "{:,.0f}".format),
+    "forward_passes": ("forward passes", "{:,.0f}".format),
+    "backward_passes": ("backward passes", "{:,.0f}".format),
+    "seconds": ("seconds", "{:.1f}".format),
 }
-
-
-def _server_reads(arm: Arm) -> str:
-    """What the server must see of participants; "" where that is not known."""
-    return "" if arm.outside else server_reads(arm.run.config)
 
 
 def cost_table(arms: Sequence[Arm]) -> Table | None:
@@ -183,11 +166,14 @@ def cost_table(arms: Sequence[Arm]) -> Table | None:
         ARM,
         TableColumn(None, lambda arm: arm.run.rounds, record="rounds"),
         *(
-            TableColumn(head, methodcaller("total", name), write, mean_of(name))
+            TableColumn(head, methodcaller("total", name), _mean(write), mean_of(name))
             for name, (head, write) in _COSTS.items()
         ),
         TableColumn(
-            "the server reads", _server_reads, lambda told: told or "–", "the server reads"
+            "the server reads",
+            lambda arm: "" if arm.outside else server_reads(arm.run.config),
+            lambda words: words or "–",
+            "the server reads",
         ),
     ]
     notes = (
@@ -203,54 +189,36 @@ def cost_table(arms: Sequence[Arm]) -> Table | None:
     return tabulate("cost", "Cost of a whole run, mean over seeds", columns, arms, notes=notes)
 
 
-# head, its name in the papers' tables, function over rounds
-_DISCREPANCY = (
-    ("discrepancy", "mean", np.nanmean),
-    ("its variance", "variance", np.nanvar),
-)
-
-
 def rounds_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
-    """Statistics over rounds with the printed ones: last, best, median, mean of the last ten
-    evaluations (of all, where an arm has fewer), drift.
+    """Statistics over rounds with the printed ones: last, best, median, last ten, first, drift.
 
-    For every accuracy whose first round the paper prints there is a column with the first
-    round that reaches it.
+    For every accuracy whose first round the paper prints a column has the first to reach it.
     """
     scale, metric = factor(spec.metric), spec.metric
     goals = spec.reference.thresholds(spec.published) if spec.reference and scale == 100.0 else []
     curves = [curve for arm in arms if (curve := arm.curve(metric))]
     latest = min([_LATEST, *(len(curve.rounds) for curve in curves)])
+
     # head → what is read of an arm and what tables call it
     statistics: dict[str, tuple[Read, str]] = {
         "last": (lambda arm: scale * arm.last(metric), ""),
         "best": (lambda arm: scale * arm.best(metric), "test_acc_max"),
-        "median": (
-            lambda arm: per_seed(np.nanmedian, scale * _values(arm, metric)),
-            "test_acc_median",
-        ),
-        f"mean of last {latest}": (
-            lambda arm: per_seed(np.nanmean, scale * _values(arm, metric)[-latest:]),
-            "",
-        ),
+        "median": (_over_rounds(np.nanmedian, metric, scale), "test_acc_median"),
+        f"mean of last {latest}": (_over_rounds(np.nanmean, metric, scale, latest), ""),
     }
     for goal in goals:
         first = partial(_first, metric, goal / scale)
         statistics[f"first ≥ {goal} %"] = first, f"first_round_test_acc_ge_{goal}"
     if any(arm.curve("discrepancy") for arm in arms):
-        for head, name, function in _DISCREPANCY:
-            drift = partial(_of_discrepancy, function)
-            statistics[head] = drift, f"discrepancy_{name}_over_rounds"
+        drift, variance = (_over_rounds(f, "discrepancy") for f in (np.nanmean, np.nanvar))
+        statistics["discrepancy"] = drift, "discrepancy_mean_over_rounds"
+        statistics["its variance"] = variance, "discrepancy_variance_over_rounds"
     columns = [ARM]
     for head, (read, printed_as) in statistics.items():
         columns += _beside_printed(spec, arms, head, read, printed_as)
-    title_ = f"{title(metric)} over the evaluated rounds" + (" (%)" if scale == 100.0 else "")
+    heading = f"{title(metric)} over the evaluated rounds" + (" (%)" if scale == 100.0 else "")
     notes = ["First: round, counted from 1, over the seeds that get there."] if goals else []
-    return tabulate("over_rounds", title_, columns, arms, notes=notes)
-
-
-def _of_discrepancy(function: Any, arm: Arm) -> NDArray[np.float64]:
-    return per_seed(function, _values(arm, "discrepancy"))
+    return tabulate("over_rounds", heading, columns, arms, notes=notes)
 
 
 def _beside_printed(
@@ -278,17 +246,15 @@ def _beside_printed(
         head,
         lambda arm: (read(arm), printed(arm) if arm.comparable else None),
         lambda pair: cell(*pair, judged=judged, digits=digits(pair[0])),
-        lambda pair: mean_and_std(head, " std")(pair[0]),
+        lambda pair: mean_and_std(head, f"{head} std")(pair[0]),
     )
     beside = TableColumn(
         f"paper, {head}" if any(map(alone, arms)) else None,
-        alone,
-        lambda number: printed_alone(number) if number else Cell(text="–", pale=True),
+        lambda arm: (printed(arm), alone(arm)),
+        lambda pair: printed_alone(pair[1]) if pair[1] else Cell(text="–", pale=True),
+        lambda pair: {f"{head} published": pair[0].mean} if pair[0] else {},
     )
-    number = TableColumn(
-        None, printed, record=lambda one: {f"{head} published": one.mean} if one else {}
-    )
-    return [own, beside, number]
+    return [own, beside]
 
 
 def _first(metric: str, goal: float, arm: Arm) -> NDArray[np.float64]:
@@ -303,13 +269,18 @@ def _first(metric: str, goal: float, arm: Arm) -> NDArray[np.float64]:
 
 def claims_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     """Every claim with what was measured and whether it holds; None where nothing is claimed."""
+    marks = {"holds": True, "does not hold": False}
     columns = [
-        TableColumn("claimed", lambda one: _claimed(*one), record="claim"),
+        TableColumn(
+            "claimed",
+            lambda one: f"{one[1].claimed} [{one[0]}]" if one[0] else one[1].claimed,
+            record="claim",
+        ),
         TableColumn("measured", lambda one: one[1].measured, record="measured"),
         TableColumn(
             "verdict",
             lambda one: one[1].outcome,
-            lambda text: Cell(text=text, good={"holds": True, "does not hold": False}.get(text)),
+            lambda text: Cell(text=text, good=marks.get(text)),
             "verdict",
         ),
         TableColumn(
@@ -330,7 +301,3 @@ def claims_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
             "about a value. Runs on other data or with another protocol show nothing."
         )
     return tabulate("claims", "Claims", columns, checked, notes=[note])
-
-
-def _claimed(setting: str, verdict: Verdict) -> str:
-    return f"{verdict.claimed} [{setting}]" if setting else verdict.claimed

@@ -8,12 +8,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.metrics import METRICS
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.columns import TableColumn, tabulate
-from fedclust.report.formats import in_bytes, inside, show, title
+from fedclust.report.formats import in_bytes, inside, lower_is_better, show, sign, title
 from fedclust.report.runs import Curve
-from fedclust.report.spec import Spec
+from fedclust.report.spec import Spec, Target
 from fedclust.report.table import Table
 
 WINDOW = 3  # evaluations that a mean must hold the target over
@@ -35,20 +34,18 @@ _NEVER: Way = dict.fromkeys(_SPENT, np.inf)
 
 
 def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
-    """One row per arm: seeds that reach the target, medians of what they needed; None where the
-    report names no target, or no arm has a curve to hold against it.
-    """
-    if spec.target is None:
+    """One row per arm: seeds that reach the target, medians of what they needed; or None."""
+    target, metric = spec.target, spec.metric
+    if target is None:
         return None
-    sign = -1.0 if METRICS[spec.metric].better == "lower" else 1.0
-    goals = {setting: _goal(spec, arms, setting) for setting in settings_of(arms)}
+    goals = {setting: _goal(target, metric, arms, setting) for setting in settings_of(arms)}
     rows = []
     for arm in arms:
-        goal, curve = goals[arm.setting], arm.curve(spec.metric)
+        goal, curve = goals[arm.setting], arm.curve(metric)
         if goal is None or curve is None:
             continue
         ways = [
-            _way(arm, curve, column, goal, sign)
+            _way(arm, curve, column, goal, sign(metric))
             for column in range(len(curve.seeds))
             if not np.isnan(curve.values[:, column]).all()
         ]
@@ -56,7 +53,7 @@ def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
             rows.append((arm, goal, [*ways, *(_NEVER for _ in arm.run.failed)]))
     columns = [
         TableColumn("arm", lambda row: row[0].label, record="arm"),
-        TableColumn("target", lambda row: row[1], partial(show, spec.metric), "target"),
+        TableColumn("target", lambda row: row[1], partial(show, metric), "target"),
         TableColumn(None, lambda row: len(row[2]), record="n"),
         TableColumn(
             "seeds that reach it",
@@ -66,17 +63,17 @@ def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         ),
         *(_median_of(name, *described) for name, described in _SPENT.items()),
     ]
-    side = "below" if sign < 0 else "above"
+    side = "below" if lower_is_better(metric) else "above"
     notes = (
-        f"Target: {_words(spec)}. Reached: in the first evaluated round from which the mean of "
-        f"the last {WINDOW} evaluations stays at or {side} it until the end; nothing is "
+        f"Target: {_words(target, metric)}. Reached: in the first evaluated round from which the "
+        f"mean of the last {WINDOW} evaluations stays at or {side} it until the end; nothing is "
         "interpolated.",
         "Medians over all seeds; one that never gets there, or failed on the way, counts as "
         "later than any other. "
         "> : more than the whole run, because half of the seeds or more do not get there. "
         "Sent: 4 bytes per parameter, in both directions, with every model sent until then.",
     )
-    heading = f"Cost of reaching a target: {inside(title(spec.metric))}"
+    heading = f"Cost of reaching a target: {inside(title(metric))}"
     return tabulate("target", heading, columns, rows, notes=notes)
 
 
@@ -100,18 +97,20 @@ def _median_of(name: str, head: str, write: Callable[[float], str]) -> TableColu
     )
 
 
-def _goal(spec: Spec, arms: Sequence[Arm], setting: str) -> float | None:
+def _goal(target: Target, metric: str, arms: Sequence[Arm], setting: str) -> float | None:
     """The value to reach in a setting; None where the arm that sets it did not run there."""
-    assert spec.target is not None
-    if spec.target.value is not None:
-        return spec.target.value
+    if target.value is not None:
+        return target.value
     for arm in arms:
-        if arm.setting == setting and arm.is_called(spec.target.arm) and arm.finished:
-            final = arm.last(spec.metric)
-            share = spec.target.share
-            share = 1 / share if METRICS[spec.metric].better == "lower" else share
-            return share * float(final.mean()) if len(final) else None
+        if arm.setting == setting and arm.is_called(target.arm) and arm.finished:
+            final = arm.last(metric)
+            return _share(target, metric) * float(final.mean()) if len(final) else None
     return None
+
+
+def _share(target: Target, metric: str) -> float:
+    """What part of an arm's value is to be reached; more than 1 of an error."""
+    return 1 / target.share if lower_is_better(metric) else target.share
 
 
 def _way(arm: Arm, curve: Curve, column: int, goal: float, sign: float) -> Way:
@@ -133,17 +132,11 @@ def _until(curve: Curve | None, seed: int, t: int) -> float:
     return float(np.nansum(values))
 
 
-def _words(spec: Spec) -> str:
-    assert spec.target is not None
-    if spec.target.value is not None:
-        return f"{show(spec.metric, spec.target.value)}, as the experiment fixes it"
-    percent = 100 * spec.target.share
-    if METRICS[spec.metric].better == "lower":
-        percent = 1e4 / percent
-    part = "" if spec.target.share == 1 else f"{percent:.4g} % of "
-    return (
-        f"{part}what {spec.target.arm} has at its end, mean over seeds, as the experiment fixes it"
-    )
+def _words(target: Target, metric: str) -> str:
+    if target.value is not None:
+        return f"{show(metric, target.value)}, as the experiment fixes it"
+    part = "" if target.share == 1 else f"{100 * _share(target, metric):.4g} % of "
+    return f"{part}what {target.arm} has at its end, mean over seeds, as the experiment fixes it"
 
 
 def reached(values: NDArray[np.float64], target: float) -> int | None:

@@ -26,12 +26,7 @@ _MOST_CLAIMS = 12
 
 
 def print_summary(reports: Sequence[Contents], console: Console) -> None:
-    """Prints score, purity and ARI of every arm, and what became of the groups in plain words.
-
-    Args:
-        reports: of a folder, as `all_contents` gives them.
-        console: where to.
-    """
+    """Print the score of every arm, what stands beside it, and what became of the groups."""
     for one in reports:
         _print(one, console)
 
@@ -64,8 +59,7 @@ def _print(report: Contents, console: Console) -> None:
     places = standing(arms, column, spec.metric)
     best = {"max": "best ", "validation": "validated "}.get(spec.score, "")
     score_head = f"{best}{spec.metric}{' %' if in_percent(spec.metric) else ''}"
-    other_heads = (head for head, _ in others.values())
-    grid = _grid(report.title, ["arm", score_head, *other_heads, *papers, "seeds"])
+    grid = _grid(report.title, ["arm", score_head, *others, *papers, "seeds"])
     for arm in arms:
         score = np.array(list(column.values(arm).values()))
         leads = arm.label in leading(places)
@@ -76,7 +70,7 @@ def _print(report: Contents, console: Console) -> None:
         grid.add_row(
             Text(arm.label),
             text,
-            *(Text(write(arm.last(name))) for name, (_, write) in others.items()),
+            *(Text(other.cell(other.read(arm)).text) for other in others.values()),
             *(_paper(shown, numbers.get(head), arm.comparable) for head in papers),
             Text(str(len(score))),
         )

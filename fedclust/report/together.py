@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations, product
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,21 +30,21 @@ def partitions(arm: Arm) -> Mapping[int, Partition]:
     """
     rows = arm.run.final_clients
     rows = rows[rows["label"] >= 0] if len(rows) else rows
-    found: dict[int, Partition] = {}
+    by_seed: dict[int, Partition] = {}
     for seed in sorted(set(rows["seed"].tolist())) if len(rows) else ():
         own = rows[rows["seed"] == seed].groupby("label")["client"]
         clusters = (tuple(sorted(one.tolist())) for _, one in own)
-        found[seed] = tuple(sorted(clusters, key=lambda one: (-len(one), one)))
-    between = any(1 < len(one) < sum(map(len, one)) for one in found.values())
-    return found if between else {}
+        by_seed[seed] = tuple(sorted(clusters, key=lambda one: (-len(one), one)))
+    between = any(1 < len(one) < sum(map(len, one)) for one in by_seed.values())
+    return by_seed if between else {}
 
 
-def together(found: Mapping[int, Partition], size: int) -> NDArray[np.int64]:
+def together(by_seed: Mapping[int, Partition], size: int) -> NDArray[np.int64]:
     """[M, M] in how many seeds two of `size` clients share a cluster; the diagonal counts the
     seeds in which a client is in one.
     """
     counts = np.zeros((size, size), dtype=np.int64)
-    for clusters in found.values():
+    for clusters in by_seed.values():
         for cluster in clusters:
             counts[np.ix_(cluster, cluster)] += 1
     return counts
@@ -51,16 +55,18 @@ def together_tables(arms: Sequence[Arm]) -> list[Table]:
     clients have no names, or are too many. Of several federations those with the first one's names.
     """
     names = called(arms[0], "clients", 30)
-    found = {arm.label: partitions(arm) for arm in arms if called(arm, "clients", 30) == names}
-    found = {label: seeds for label, seeds in found.items() if seeds}
-    if not found or not 2 < len(names) <= MOST_NAMED:
+    of_arms = {arm.label: partitions(arm) for arm in arms if called(arm, "clients", 30) == names}
+    of_arms = {label: seeds for label, seeds in of_arms.items() if seeds}
+    if not of_arms or not 2 < len(names) <= MOST_NAMED:
         return []
     clients = range(len(names))
-    counted = {label: together(seeds, len(names)) for label, seeds in found.items()}
-    commonest = {label: Counter(seeds.values()).most_common(1)[0] for label, seeds in found.items()}
+    counted = {label: together(seeds, len(names)) for label, seeds in of_arms.items()}
+    commonest = {
+        label: Counter(seeds.values()).most_common(1)[0] for label, seeds in of_arms.items()
+    }
 
     def seeds_of(label: str) -> tuple[int, int, int]:
-        often, seeds = commonest[label][1], found[label]
+        often, seeds = commonest[label][1], of_arms[label]
         others = [number for number in Counter(seeds.values()).values() if number == often][1:]
         return often, len(seeds), len(others)
 
@@ -84,43 +90,37 @@ def together_tables(arms: Sequence[Arm]) -> list[Table]:
                 lambda one: {"seeds": one[0], "of": one[1]},
             ),
         ],
-        found,
+        of_arms,
         notes=("Semicolons part clusters, whose numbers mean nothing from seed to seed.",),
     )
 
-    def shared(label: str, client: int, other: int) -> Cell:
+    def shared(other: int, row: tuple[str, int]) -> Cell:
+        label, client = row
         count = int(counted[label][client, other])
         if client == other:
             return Cell(text="–", pale=True)
-        return Cell(text=str(count), strong=count == len(found[label]))
+        return Cell(text=str(count), strong=count == len(of_arms[label]))
 
-    rows = [(label, client) for label in found for client in clients]
-    second = Table(
-        name="together",
-        title="Who is with whom: seeds in which two clients share a cluster at the end",
-        columns=("arm", "client", *(names[i] for i in clients)),
-        rows=tuple(
-            (
-                Cell(text=label),
-                Cell(text=names[client]),
-                *(shared(label, client, other) for other in clients),
-            )
-            for label, client in rows
-        ),
-        records=tuple(
-            {
-                "arm": label,
-                "client": names[client],
-                "other": names[other],
-                "seeds together": int(counted[label][client, other]),
-                "of": len(found[label]),
-            }
-            for label, client in rows
-            for other in clients
-            if client < other
-        ),
-        notes=("Of the seeds of an arm, bold: all of them.",),
-        folded=len(names) > _WIDE,
+    records = tuple(
+        {
+            "arm": label,
+            "client": names[client],
+            "other": names[other],
+            "seeds together": int(counted[label][client, other]),
+            "of": len(seeds),
+        }
+        for label, seeds in of_arms.items()
+        for client, other in combinations(clients, 2)
     )
+    columns = [
+        TableColumn("arm", itemgetter(0)),
+        TableColumn("client", lambda row: names[row[1]]),
+        *(TableColumn(names[other], partial(shared, other)) for other in clients),
+    ]
+    heading = "Who is with whom: seeds in which two clients share a cluster at the end"
+    notes = ("Of the seeds of an arm, bold: all of them.",)
+    rows = product(of_arms, clients)
+    second = tabulate("together", heading, columns, rows, notes=notes, folded=len(names) > _WIDE)
     assert first is not None
-    return [first, second]
+    assert second is not None
+    return [first, replace(second, records=records)]

@@ -50,15 +50,10 @@ class Guess:
 
 
 def guessed(arm: Arm, metric: str) -> NDArray[np.float64]:
-    """[S] what the guess reaches in the arm's seeds; nothing for metrics that have none, and for
-    runs from before it was kept.
-    """
-    kept = {
-        seed: about.get("trivial", {})
-        for job in arm.jobs
-        for seed, about in job.federation.get("seeds", {}).items()
-    }
-    return np.array([guess[metric] for guess in kept.values() if metric in guess])
+    """[S] what the guess reaches in the arm's seeds; empty where there is none or none was kept."""
+    seeds = {s: about for job in arm.jobs for s, about in job.federation.get("seeds", {}).items()}
+    kept = [about.get("trivial", {}) for about in seeds.values()]
+    return np.array([guess[metric] for guess in kept if metric in guess])
 
 
 def guesses(arms: Sequence[Arm], metrics: Sequence[str], *, by_setting: bool) -> list[Guess]:
@@ -69,15 +64,15 @@ def guesses(arms: Sequence[Arm], metrics: Sequence[str], *, by_setting: bool) ->
         metrics: its metrics.
         by_setting: whether it is shown by setting even where it is the same in all.
     """
-    found = []
+    known = []
     for setting in settings_of(arms):
         own = [arm for arm in arms if arm.setting == setting]
         each = {m: max((guessed(arm, m) for arm in own), key=len) for m in metrics}
-        found.append(Guess(setting, {m: v for m, v in each.items() if len(v)}))
-    plain = [{m: v.tolist() for m, v in one.values.items()} for one in found]
+        known.append(Guess(setting, {m: v for m, v in each.items() if len(v)}))
+    plain = [{m: v.tolist() for m, v in one.values.items()} for one in known]
     if not by_setting and all(one == plain[0] for one in plain):
-        found = [Guess("", one.values) for one in found[:1]]
-    return [one for one in found if one.values]
+        known = [Guess("", one.values) for one in known[:1]]
+    return [one for one in known if one.values]
 
 
 def below(spec: Spec, arms: Sequence[Arm]) -> list[str]:

@@ -12,8 +12,7 @@ _MOST = 8  # names of a kind in a note
 
 
 def unmatched(spec: Spec, arms: Sequence[Arm]) -> list[str]:
-    """A note on the names in `claims`, `target` and `order` that no arm is called, with those that
-    there are; nothing where all are known.
+    """A note on names in `claims`, `target` and `order` that no arm has, and those that arms have.
 
     They may be misspelt, or of arms that did not run: a sweep can be narrowed, or be on its way.
     """

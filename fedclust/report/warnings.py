@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from fedclust.config.parts import is_null
@@ -22,26 +22,20 @@ _EXPLODED = 100  # nats per example; guessing among 62 classes costs 4
 def banners(folder: Path, arms: Sequence[Arm], reference: Reference) -> list[str]:
     """Warnings that stand above all numbers of a report, one line each."""
     lines = []
-    for used, meant in dict.fromkeys(
-        (arm.run.choices.get("dataset"), arm.stand_in) for arm in arms
-    ):
-        if meant:
-            lines.append(
-                f"{used} stands in for {meant} (fetch it with `fedclust data {meant}`): not "
-                "comparable "
-                "with the published numbers"
-            )
-    smaller = sorted({arm.run.scale for arm in arms} - {"paper"})
-    if smaller:
+    data = dict.fromkeys((arm.run.choices.get("dataset"), arm.stand_in) for arm in arms)
+    lines += [
+        f"{used} stands in for {meant} (fetch it with `fedclust data {meant}`): not comparable "
+        "with the published numbers"
+        for used, meant in data
+        if meant
+    ]
+    if smaller := sorted({arm.run.scale for arm in arms} - {"paper"}):
         lines.append(f"scaled run ({', '.join(smaller)}): compare orderings, not values")
     if others := dict.fromkeys(key for arm in arms for key in arm.changed):
         lines.append(f"not the experiment's protocol: {', '.join(others)} on the command line")
-    remarks: dict[str, list[str]] = {}
-    for arm in arms:
-        for remark in arm.run.status.get("remarks") or ():
-            remarks.setdefault(str(remark), []).append(arm.label)
-    for remark, labels in remarks.items():
-        whose = "" if len(labels) == len(arms) else f"{', '.join(labels)}: "
+    remarks = _by_text(arms, lambda arm: map(str, arm.run.status.get("remarks") or ()))
+    for remark, about in remarks.items():
+        whose = "" if len(about) == len(arms) else f"{', '.join(a.label for a in about)}: "
         lines.append(f"{whose}{remark}")
     for arm in arms:
         lines += _of_arm(arm)
@@ -52,24 +46,33 @@ def banners(folder: Path, arms: Sequence[Arm], reference: Reference) -> list[str
                 f"{one.folder.name}: {', '.join(changed)} damaged or changed since the job wrote "
                 f"{'it' if len(changed) == 1 else 'them'}; the numbers may not be the job's"
             )
-    lines += unwritten(arms)
-    lines += measured_elsewhere(arms)
-    lines += other_data(arms)
-    lines += left_out(folder, runs)
-    lines += mixed_versions(arms)
+    lines += [
+        *unwritten(arms),
+        *measured_elsewhere(arms),
+        *other_data(arms),
+        *left_out(folder, runs),
+        *mixed_versions(arms),
+    ]
     names = {str(arm.run.config.get("name")) for arm in arms}
     if len(names) > 1:
         lines.append(
             f"{len(names)} runs are mixed here ({', '.join(sorted(names))}): report each by itself"
         )
-    switches: dict[str, list[str]] = {}
-    for arm in arms:
-        for switch in reference.switched_on(arm.run.config):
-            switches.setdefault(switch, []).append(arm.name)
+    switches = _by_text(arms, lambda arm: reference.switched_on(arm.run.config))
     for switch, users in switches.items():
-        where = "" if len(users) == len(arms) else f" ({', '.join(dict.fromkeys(users))})"
-        lines.append(f"as published, not as is sound: {switch}{where}")
+        where = ", ".join(dict.fromkeys(arm.name for arm in users))
+        whose = "" if len(users) == len(arms) else f" ({where})"
+        lines.append(f"as published, not as is sound: {switch}{whose}")
     return lines
+
+
+def _by_text(arms: Sequence[Arm], texts: Callable[[Arm], Iterable[str]]) -> dict[str, list[Arm]]:
+    """The arms of which a text is said, by text."""
+    about: dict[str, list[Arm]] = {}
+    for arm in arms:
+        for text in texts(arm):
+            about.setdefault(text, []).append(arm)
+    return about
 
 
 def _of_arm(arm: Arm) -> list[str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
 
-from fedclust.helpers.errors import RunFolderError, require
+from fedclust.helpers.errors import RunFolderError, counted, require
 from fedclust.helpers.files import atomic_write
 from fedclust.report.arms import Arm, arms, in_order, settings_of
 from fedclust.report.comparison import comparison_table, overall_table
@@ -19,7 +19,7 @@ from fedclust.report.federations import class_table, federation_table
 from fedclust.report.figures import Picture, draw
 from fedclust.report.headline import headline
 from fedclust.report.outside import KEY, outside_arms
-from fedclust.report.page import Page, Section, render, render_index
+from fedclust.report.page import Page, render, render_index
 from fedclust.report.pivot import pivot_tables
 from fedclust.report.pooling import pool_seeds
 from fedclust.report.reading import read_runs
@@ -74,8 +74,7 @@ class Contents:
 
 
 def experiments(folder: Path) -> dict[Path, list[Run]]:
-    """The runs of every experiment by the folder it has; all under `folder` where experiments share
-    one.
+    """The runs of every experiment by its folder; all under `folder` where they share one.
 
     Raises:
         RunFolderError: when the folder holds no job with results.
@@ -162,23 +161,20 @@ def _contents(
         spec=spec,
         arms=shown,
         banners=banners(folder, shown, reference),
-        tables=[
-            replace(
-                table,
-                folded=table.folded or (len(table.rows) > _LONG and table.name not in _OPEN),
-            )
-            for table in tables
-            if table is not None
-        ],
+        tables=[_folded(table) for table in tables if table is not None],
     )
 
 
-def make_report(folder: Path, reports: Sequence[Contents]) -> Path:
-    """The page `report/report.html`, written with all tables and figures from the files of `folder`
-    alone.
+def _folded(table: Table) -> Table:
+    """The table, folded away where it is long and nobody looks for it first."""
+    long = len(table.rows) > _LONG and table.name not in _OPEN
+    return replace(table, folded=table.folded or long)
 
-    A folder that holds several experiments, each in a folder of its own, gets a page that sums them
-    up, and each of them its own report.
+
+def make_report(folder: Path, reports: Sequence[Contents]) -> Path:
+    """Write all tables and figures, and the page `report/report.html`, which is returned.
+
+    A folder of several experiments gets a page that sums them up, each of them its own report.
 
     Args:
         folder: one job's folder, or one that holds runs at any depth.
@@ -191,16 +187,10 @@ def make_report(folder: Path, reports: Sequence[Contents]) -> Path:
     for one in reports:
         pictures = _write(one)
         page = (one.folder / "report" / "report.html").relative_to(folder)
-        sections.append(
-            Section(
-                title=one.title,
-                link=quote(f"../{page.as_posix()}"),
-                subtitle=_subtitle(one.arms),
-                banners=one.banners,
-                tables=[table for table in one.tables if table.name in _SUMMED_UP],
-                pictures=pictures[:1],
-            )
-        )
+        tables = [table for table in one.tables if table.name in _SUMMED_UP]
+        link = quote(f"../{page.as_posix()}")
+        summary = Page(one.title, _subtitle(one.arms), one.banners, tables, pictures[:1])
+        sections.append((link, summary))
     made = folder / "report" / "report.html"
     if len(sections) > 1:
         atomic_write(made, render_index(folder.resolve().name, sections))
@@ -216,46 +206,35 @@ def _write(report: Contents) -> list[Picture]:
             f"{target} is a link to elsewhere; delete it, and a report is made there"
         )
     warning = "".join(f"> {in_markdown(banner)}\n>\n" for banner in report.banners)
+    comment = "".join(f"% {one_line(banner)}\n" for banner in report.banners)
     for table in report.tables:
-        atomic_write(
-            target / f"{table.name}.md",
-            f"{warning}\n{table.markdown()}" if warning else table.markdown(),
-        )
-        atomic_write(target / f"{table.name}.csv", table.csv())
-        comment = "".join(f"% {one_line(banner)}\n" for banner in report.banners)
-        atomic_write(
-            target / f"{table.name}.tex", comment + table.latex(wide=report.spec.latex == "wide")
-        )
+        file = target / table.name
+        markdown = "\n".join(filter(None, (warning, table.markdown())))
+        atomic_write(file.with_suffix(".md"), markdown)
+        atomic_write(file.with_suffix(".csv"), table.csv())
+        latex = table.latex(wide=report.spec.latex == "wide")
+        atomic_write(file.with_suffix(".tex"), comment + latex)
     pictures = draw(target / "figures", report.spec, report.arms)
-    page = Page(
-        title=report.title,
-        subtitle=_subtitle(report.arms),
-        banners=report.banners,
-        tables=report.tables,
-        pictures=pictures,
-    )
+    page = Page(report.title, _subtitle(report.arms), report.banners, report.tables, pictures)
     atomic_write(target / "report.html", render(page))
     return pictures
 
 
 def _subtitle(arms: Sequence[Arm]) -> str:
     """What was run: data, partition and model where all arms share them, arms, seeds, rounds."""
-    parts = []
-    settings = len(settings_of(arms))
+    shared = []
     for group in ("dataset", "partition", "scenario", "model"):
         values = {arm.run.choices.get(group) for arm in arms}
         value = values.pop() if len(values) == 1 else None
         if value and value != "static":
-            parts.append(f"{group} {value}")
-    seeds = sorted({len(arm.run.seeds) for arm in arms})
-    rounds = sorted({arm.run.rounds for arm in arms})
-    if settings > 1:
-        parts.append(f"{settings} settings")
-    parts.append(f"{len(arms)} {'arm' if len(arms) == 1 else 'arms'}")
-    parts.append(f"{_span(seeds)} {'seed' if seeds == [1] else 'seeds'}")
-    parts.append(f"{_span(rounds)} {'round' if rounds == [1] else 'rounds'}")
-    return " · ".join(parts)
+            shared.append(f"{group} {value}")
+    if (settings := len(settings_of(arms))) > 1:
+        shared.append(f"{settings} settings")
+    seeds = _span({len(arm.run.seeds) for arm in arms}, "seed")
+    rounds = _span({arm.run.rounds for arm in arms}, "round")
+    return " · ".join([*shared, counted(len(arms), "arm"), seeds, rounds])
 
 
-def _span(numbers: Sequence[int]) -> str:
-    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]}"
+def _span(numbers: Collection[int], noun: str) -> str:
+    low, high = min(numbers), max(numbers)
+    return counted(low, noun) if low == high else f"{low}–{high} {noun}s"

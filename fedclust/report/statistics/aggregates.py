@@ -32,8 +32,7 @@ def stratified(
     strata: Sequence[NDArray[np.float64]],
     statistic: Callable[[NDArray[np.float64]], float | NDArray[np.float64]] = iqm,
 ) -> tuple[float, float]:
-    """95 % interval of a statistic of all values by the stratified bootstrap; NaN where no stratum
-    has two values.
+    """95 % interval of a statistic by the stratified bootstrap; NaN without two seeds anywhere.
 
     Seeds are drawn anew within every federation, 2000 times with a fixed seed; the interval is
     what lies between the 2.5th and the 97.5th percentile. Draws from n values vary too little, by

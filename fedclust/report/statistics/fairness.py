@@ -25,12 +25,10 @@ def worst_decile(accuracy: NDArray[np.float64]) -> float:
 def worst_group(
     correct: NDArray[np.int64], count: NDArray[np.int64], group: NDArray[np.int64]
 ) -> float:
-    """The lowest accuracy of a true group, over all test examples of its clients; NaN without
-    groups.
+    """The lowest accuracy of a true group over all its test examples; NaN without groups.
 
     Args:
-        correct: [M] correct test examples.
-        count: [M] test examples.
+        correct, count: [M] correct and all test examples.
         group: [M] true group, -1 for none.
     """
     pooled = [

@@ -97,9 +97,7 @@ def sign_flip(differences: NDArray[np.float64]) -> float:
 def _share(
     sums: NDArray[np.float64], measured: float, differences: NDArray[np.float64], beside: int
 ) -> float:
-    """The share of flipped sums that are as far from zero as the measured one, which is counted
-    `beside` them.
-    """
+    """The share of flipped sums as far from zero as the measured one, counted `beside` them."""
     slack = _ROUNDING * float(np.abs(differences).sum())
     far = int((np.abs(sums) >= abs(measured) - slack).sum())
     return (far + beside) / (len(sums) + beside)

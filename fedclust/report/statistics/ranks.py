@@ -50,9 +50,7 @@ def critical_difference(methods: int, federations: int) -> float:
 
 
 def federations_needed(methods: int) -> int:
-    """The least number of federations with which the best and the worst rank can differ: CD ≤ k -
-    1.
-    """
+    """The least number of federations in which two mean ranks can differ: CD ≤ k - 1."""
     k = methods
     # the root of the quotient is free of rounding at whole numbers only with a little slack
     return math.ceil(_quantile(k) ** 2 * k * (k + 1) / (6 * (k - 1) ** 2) - 1e-9)

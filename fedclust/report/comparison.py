@@ -17,6 +17,7 @@ from fedclust.report.columns import ARM, TableColumn, tabulate
 from fedclust.report.formats import (
     decimals,
     factor,
+    heading,
     in_percent,
     inside,
     lower_is_better,
@@ -82,9 +83,9 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         ]
     unit = " (points)" if in_percent(spec.metric) else ""
     what = f"{inside(title(spec.metric))}{unit}, {column.title}"
-    heading = f"Comparison: difference to the best arm, {what}"
+    headed = f"Comparison: difference to the best arm, {what}"
     notes = _notes(spec, arms, list(places.values()))
-    table = tabulate("comparison", heading, columns, shown, notes=notes)
+    table = tabulate("comparison", headed, columns, shown, notes=notes)
     if table is None or not in_panels(arms):
         return table
     heads, rows = _grid(shown, places, digits)
@@ -110,8 +111,7 @@ def _grid(
         one = places[arm.label]
         p = f"p {p}" if (p := _p(one)) else ""
         interval = _interval(one, digits[arm.label]) if one.against else ""
-        detail = "; ".join(filter(None, (interval, p)))
-        cell = replace(_difference(one, digits[arm.label]), detail=detail)
+        cell = _difference(one, digits[arm.label]).noted(interval, p)
         # the best arm has no common seeds with another one
         cells[arm.label, ""] = cell, one.against.n if one.against else 0
     return layout(arms, [""], cells)
@@ -323,16 +323,16 @@ def overall_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
                 lambda one: {"beats reference": one[1]},
             )
         )
-    heading = f"Comparison: over all {len(results.settings)} federations"
+    headed = f"Comparison: over all {len(results.settings)} federations"
     notes = _overall_notes(results, intervals, lower=lower_is_better(spec.metric))
-    return tabulate("overall", heading, columns, results.names, notes=notes)
+    return tabulate("overall", headed, columns, results.names, notes=notes)
 
 
 def scale(spec: Spec, results: Overall) -> str:
     """What the scores of all federations are measured in, in words."""
     lower = lower_is_better(spec.metric)
     if not results.reference:
-        name = inside(title(spec.metric)) + (" (%)" if in_percent(spec.metric) else "")
+        name = inside(heading(spec.metric))
         return f"−{name}" if lower else name
     points = (
         "points " if in_percent(spec.metric) else "" if lower else f"{inside(title(spec.metric))} "

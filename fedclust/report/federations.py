@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 from operator import getitem
 from typing import Any
@@ -141,7 +140,7 @@ def _splits(record: Mapping[str, Any]) -> list[str]:
 def _by_split(record: Mapping[str, Any], examples: Cell) -> Cell:
     """The number of examples, with that of every split behind it."""
     each = " + ".join(f"{record[split]:,.0f}" for split in _splits(record))
-    return replace(examples, detail="; ".join(filter(None, (each, examples.detail))))
+    return examples.noted(each, examples.detail)
 
 
 def class_table(arms: Sequence[Arm]) -> Table | None:

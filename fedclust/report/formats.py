@@ -31,6 +31,11 @@ def title(metric: str) -> str:
     return name[0].upper() + name[1:]
 
 
+def heading(metric: str) -> str:
+    """A heading with the unit."""
+    return f"{title(metric)} (%)" if in_percent(metric) else title(metric)
+
+
 def meant(metric: str) -> str:
     """The metric with what it means: "Purity: clients in …"."""
     return f"{title(metric)}: {METRICS[metric].text}"
@@ -43,10 +48,8 @@ def inside(words: str) -> str:
 
 def axis(metric: str) -> str:
     """The label of an axis that shows the metric."""
-    name = inside(title(metric))
-    if METRICS[metric].unit == "nats/example":
-        return f"{name}, nats per example"
-    return f"{name} (%)" if in_percent(metric) else name
+    nats = METRICS[metric].unit == "nats/example"
+    return inside(heading(metric)) + (", nats per example" if nats else "")
 
 
 def in_percent(metric: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import isinf
 from operator import methodcaller
@@ -20,12 +20,12 @@ from fedclust.report.columns import TableColumn, mean_and_std, mean_of
 from fedclust.report.formats import (
     decimals,
     factor,
+    heading,
     lower_is_better,
     mean_std,
     meant,
     plus_minus,
     signed,
-    title,
 )
 from fedclust.report.reference import Printed
 from fedclust.report.same_data import redrawn
@@ -116,7 +116,7 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
             made = cell(values, against, best=best, digits=decimals(metric, values))
             if column.round is None and not arm.finished and len(values):
                 early = f"after {counted(arm.run.rounds, 'round')}"
-                made = replace(made, detail="; ".join(filter(None, (early, made.detail))))
+                made = made.noted(early, made.detail)
             cells[arm.label, column.title] = made, len(values)
             records.append(_record(arm, column, metric, values, printed))
     own, panels = list(records), in_panels(arms)
@@ -144,7 +144,7 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
     over, *further = notes
     return Table(
         name="table",
-        title=f"{title(metric)}{' (%)' if scale == 100.0 else ''}",
+        title=heading(metric),
         columns=heads,
         rows=rows,
         records=tuple(records),
@@ -251,7 +251,7 @@ def layout(
             return Cell(text="")
         own, seen = cells.get((label, head), nothing)
         number = "" if alike or not seen else f"{seen} seeds"
-        return replace(own, detail="; ".join(filter(None, (own.detail, number))))
+        return own.noted(own.detail, number)
 
     places = [
         (setting, head)
@@ -283,7 +283,9 @@ def _at(metric: str, iteration: int, arm: Arm) -> dict[int, float]:
 
 
 def printed_for(spec: Spec, arm: Arm, column: HeadlineColumn) -> tuple[str, Printed] | None:
-    """The number printed for an arm and its head, in a table of one column; pale ones: the last."""
+    """The number printed for an arm in a table of one column, with its head; of an arm that is not
+    comparable the last one that is printed.
+    """
     if arm.comparable:
         number = _published(spec, arm, column)
         return ("paper", number) if number else None
@@ -371,8 +373,8 @@ def _record(
     values: NDArray[np.float64],
     printed: Printed | None,
 ) -> Mapping[str, Any]:
-    about = {"arm": arm.label, "column": column.title, "metric": metric, "n": len(values)}
-    record: dict[str, Any] = about
+    record: dict[str, Any] = {"arm": arm.label, "column": column.title, "metric": metric}
+    record["n"] = len(values)
     if len(values):
         record |= {"mean": float(values.mean()), "std": float(values.std())}
     if len(guess := factor(metric) * guessed(arm, metric)):
@@ -428,8 +430,7 @@ def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]
     if spec.score == "max":
         notes.append(
             "Best over rounds is chosen on test data and therefore optimistic; it is the "
-            "published score. "
-            "Rounds before every client was served once do not count."
+            "published score. Rounds before every client was served once do not count."
         )
     if any(record["column"] == _TITLES["validation"] for record in records):
         notes.append(

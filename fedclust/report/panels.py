@@ -24,7 +24,7 @@ from fedclust.report.curves import (
     set_round_ticks,
     within,
 )
-from fedclust.report.formats import factor, lower_is_better, title
+from fedclust.report.formats import factor, heading, lower_is_better
 from fedclust.report.pivot import Pivot
 
 _PER_ROW = 5
@@ -146,6 +146,5 @@ def heat(pivots: Sequence[Pivot], metric: str) -> Figure | None:
         axes.set_title(pivot.title)
         known_cells = ((at, v) for at, v in np.ndenumerate(mean) if np.isfinite(v))
         write_cells(axes, {at: (f"{v:.4g}", colour(v)) for at, v in known_cells}, 8)
-    label = title(metric) + (" (%)" if factor(metric) == 100 else "")
-    colour_bar(figure, image, label, ax=grid, shrink=0.9)
+    colour_bar(figure, image, heading(metric), ax=grid, shrink=0.9)
     return figure

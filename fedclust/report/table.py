@@ -7,7 +7,7 @@ import html
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -72,6 +72,10 @@ class Cell:
     good: bool | None = None
     strong: bool = False
     pale: bool = False
+
+    def noted(self, *details: str) -> Cell:
+        """The cell with such details as its second line, without empty ones."""
+        return replace(self, detail="; ".join(filter(None, details)))
 
     @property
     def mark(self) -> str:

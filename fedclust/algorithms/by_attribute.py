@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.steps import Aggregation, arrived, train_and_average
+from fedclust.algorithms.steps import Aggregation, arrived, federated_averaging
 from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Federation, Round, Served
@@ -99,9 +99,7 @@ class ByAttribute(Method):
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One round of FedAvg in every cluster."""
         label = self._label(state, rnd)[rnd.cohort]
-        models, _, cost = train_and_average(
-            clients, state.models, label, rnd.cohort, self.solver, self.aggregation, rnd
-        )
+        models, cost = federated_averaging(self, clients, state.models, label, rnd)
         return self.State(models=models, bounds=state.bounds, told=state.told), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:

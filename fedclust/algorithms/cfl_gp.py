@@ -31,7 +31,7 @@ from torch import Tensor
 from fedclust.algorithms.parts.cheapest import join_cheapest, serve_joined
 from fedclust.algorithms.parts.clustering import tables_of_pairs
 from fedclust.algorithms.parts.matching import at_most, renumbered
-from fedclust.algorithms.steps import Aggregation, clients_with_data, train_and_average
+from fedclust.algorithms.steps import Aggregation, clients_with_data, federated_averaging
 from fedclust.core.front import Clients, Gradient
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
@@ -105,9 +105,7 @@ class CFLGP(Method):
         if rnd.t % self.period == 0 and rnd.t // self.period < self.clusterings:
             state, partition = self._partition(state, clients, rnd)
         label, joining = join_cheapest(state.models, state.label, cohort, clients)
-        models, _, cost = train_and_average(
-            clients, state.models, label[cohort], cohort, self.solver, self.aggregation, rnd
-        )
+        models, cost = federated_averaging(self, clients, state.models, label[cohort], rnd)
         state = replace(state, models=models, label=label)
         return state, cost.plus(joining).plus(partition)
 

@@ -41,8 +41,8 @@ from fedclust.algorithms.parts.matching import at_most, matched
 from fedclust.algorithms.steps import (
     Aggregation,
     clients_with_data,
+    federated_averaging,
     random_groups,
-    train_and_average,
 )
 from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
@@ -114,9 +114,7 @@ class CLoVE(Method):
             label = state.label.index_copy(0, cohort, chosen)
             # the model a client trains is one of those it was sent
             telling = Cost(models_down=(k - 1) * len(cohort), scalars_up=k * len(cohort))
-        models, _, cost = train_and_average(
-            clients, state.models, label[cohort], cohort, self.solver, self.aggregation, rnd
-        )
+        models, cost = federated_averaging(self, clients, state.models, label[cohort], rnd)
         moved = bool((label[clients_with_data(rnd)] < 0).any()) or not label.equal(state.label)
         calm = state.calm if settled else 0 if moved else state.calm + 1
         return self.State(models=models, label=label, calm=calm), cost.plus(telling)

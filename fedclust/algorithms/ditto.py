@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fedclust.algorithms.parts.personal import PersonalModels
-from fedclust.algorithms.steps import Aggregation, each, train_and_average, zeros
+from fedclust.algorithms.steps import Aggregation, each, federated_averaging, zeros
 from fedclust.core.calls import LocalWork
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
@@ -45,9 +45,7 @@ class Ditto(PersonalModels):
     ) -> tuple[PersonalModels.State, Cost]:
         """One round of FedAvg; the cohort's personal models are drawn to what it began with."""
         cohort = rnd.cohort
-        model, _, cost = train_and_average(
-            clients, state.model, zeros(cohort), cohort, self.solver, self.aggregation, rnd
-        )
+        model, cost = federated_averaging(self, clients, state.model, zeros(cohort), rnd)
         # line 6: v <- v - eta * (grad F(v) + lambda * (v - w^t))
         anchor = state.model.expand(len(cohort), -1)
         start, work = state.personal[cohort], LocalWork(anchor=anchor)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.steps import Aggregation, arrived, train_and_average, zeros
+from fedclust.algorithms.steps import Aggregation, arrived, federated_averaging, zeros
 from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
@@ -54,9 +54,7 @@ class FedAvg(Method):
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The mean of what the cohort made of the model."""
         label = zeros(rnd.cohort)
-        model, _, cost = train_and_average(
-            clients, state.model, label, rnd.cohort, self.solver, self.aggregation, rnd
-        )
+        model, cost = federated_averaging(self, clients, state.model, label, rnd)
         return self.State(model=model), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:

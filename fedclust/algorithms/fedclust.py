@@ -27,7 +27,7 @@ from fedclust.algorithms.steps import (
     Aggregation,
     arrived,
     clients_with_data,
-    train_and_average,
+    federated_averaging,
     zeros,
 )
 from fedclust.core.front import Clients, Train
@@ -96,9 +96,7 @@ class FedClust(Method):
         """One round of FedAvg in every cluster, newcomers first."""
         state, joining = self._admit(state, clients, rnd)
         label = state.label[rnd.cohort]
-        models, _, cost = train_and_average(
-            clients, state.models, label, rnd.cohort, self.solver, self.aggregation, rnd
-        )
+        models, cost = federated_averaging(self, clients, state.models, label, rnd)
         return replace(state, models=models), joining.plus(cost)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.parts.uniting import unite
-from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
+from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, federated_averaging
 from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
@@ -129,9 +129,7 @@ class FedDrift(Method):
         if due or bool(rnd.shifted.any()):
             state, step = self._step(state, clients, rnd)
         label = state.label[cohort]
-        models, _, cost = train_and_average(
-            clients, state.models, label, cohort, self.solver, self.aggregation, rnd
-        )
+        models, cost = federated_averaging(self, clients, state.models, label, rnd)
         cost = replace(cost, notes={**cost.notes, "num_clusters_found": len(models)})
         state = replace(state, models=models, used=state.used.index_fill(0, label, rnd.t))
         return state, joining.plus(step).plus(cost)

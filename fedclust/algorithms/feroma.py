@@ -50,7 +50,7 @@ from fedclust.algorithms.steps import (
     arrived,
     clients_with_data,
     each,
-    train_and_average,
+    federated_averaging,
     weights,
     zeros,
 )
@@ -152,9 +152,7 @@ class Feroma(Method):
         """A round of FedAvg, or profiles, mixes, and training from them."""
         cohort = rnd.cohort
         if rnd.t < self.warmup:
-            model, _, cost = train_and_average(
-                clients, state.model, zeros(cohort), cohort, self.solver, self.aggregation, rnd
-            )
+            model, cost = federated_averaging(self, clients, state.model, zeros(cohort), rnd)
             return replace(state, model=model), cost
         blocks = self._blocks(state.model, cohort, clients, rnd)
         if not state.scale.shape[1]:

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.clustering import grouped, tables_of_pairs
 from fedclust.algorithms.parts.profiles import DescribesClients, fitted, nearest, placed
-from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
+from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, federated_averaging
 from fedclust.algorithms.warmup import unclustered
 from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
@@ -112,9 +112,7 @@ class Flux(Method):
             state, describing = self._admit(state, clients, rnd)
         # of one model before the clustering
         label = state.label[rnd.cohort].clamp(min=0)
-        models, _, cost = train_and_average(
-            clients, state.models, label, rnd.cohort, self.solver, self.aggregation, rnd
-        )
+        models, cost = federated_averaging(self, clients, state.models, label, rnd)
         encoder = state.encoder if len(state.centroid) else models
         return replace(state, models=models, encoder=encoder), describing.plus(cost)
 

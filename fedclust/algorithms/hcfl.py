@@ -33,7 +33,7 @@ from fedclust.algorithms.steps import (
     Shares,
     average,
     clients_with_data,
-    train_and_average,
+    federated_averaging,
     weights,
     zeros,
 )
@@ -109,9 +109,7 @@ class HCFL(Method):
         """A round of FedAvg, or one in the clusters, once they are found."""
         cohort, before = rnd.cohort, Cost()
         if rnd.t < self.warmup:
-            models, _, cost = train_and_average(
-                clients, state.models, zeros(cohort), cohort, self.solver, self.aggregation, rnd
-            )
+            models, cost = federated_averaging(self, clients, state.models, zeros(cohort), rnd)
             return replace(state, models=models), cost
         if rnd.t == self.warmup:
             state, before = self._cluster(state, clients, rnd)

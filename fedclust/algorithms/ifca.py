@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.descent import descend
 from fedclust.algorithms.parts.loss_clusters import LossClusters
-from fedclust.algorithms.steps import FlexAggregation, train_and_average
+from fedclust.algorithms.steps import FlexAggregation, federated_averaging
 from fedclust.core.front import Clients, Gradient
 from fedclust.core.types import Cost, Round
 
@@ -67,9 +67,7 @@ class IFCA(LossClusters):
         loss = self.losses(state.models, clients, rnd)  # [C, K]
         label = loss.argmin(1)  # line 7: cluster identity estimate
         if self.averaging == "model":
-            models, _, cost = train_and_average(
-                clients, state.models, label, cohort, self.solver, self.aggregation, rnd
-            )
+            models, cost = federated_averaging(self, clients, state.models, label, rnd)
         else:
             total = clients.grad_sum(Gradient(state.models, label, cohort))  # [K, P]
             rate, denominator = self.solver.rate(rnd.t), self.gradient_denominator

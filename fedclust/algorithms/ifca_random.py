@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fedclust.algorithms.ifca import IFCA
-from fedclust.algorithms.steps import random_groups, train_and_average
+from fedclust.algorithms.steps import federated_averaging, random_groups
 from fedclust.core.front import Clients
 from fedclust.core.types import Cost, Round
 
@@ -38,7 +38,5 @@ class IFCARandom(IFCA):
         if rnd.t:
             return super().round(state, clients, rnd)
         cohort, label = rnd.cohort, random_groups(rnd.cohort, self.num_clusters, rnd)
-        models, _, cost = train_and_average(
-            clients, state.models, label, cohort, self.solver, self.aggregation, rnd
-        )
+        models, cost = federated_averaging(self, clients, state.models, label, rnd)
         return replace(state, models=models, label=state.label.index_copy(0, cohort, label)), cost

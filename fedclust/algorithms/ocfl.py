@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.cheapest import join_cheapest, serve_joined
 from fedclust.algorithms.parts.clustering import grouped, tables_of_pairs
-from fedclust.algorithms.steps import Aggregation, average, clients_with_data, train_and_average
+from fedclust.algorithms.steps import Aggregation, average, clients_with_data, federated_averaging
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
@@ -85,9 +85,7 @@ class OCFL(Method):
         if state.clustered:
             ids = clients_with_data(rnd)
             label, joining = join_cheapest(state.models, state.label, ids, clients)
-            models, _, cost = train_and_average(
-                clients, state.models, label[cohort], cohort, self.solver, self.aggregation, rnd
-            )
+            models, cost = federated_averaging(self, clients, state.models, label[cohort], rnd)
             return replace(state, models=models, label=label), cost.plus(joining)
         models, label, clustered = state.models, state.label, False
         local = clients.train(Train(models, label[cohort], cohort, self.solver))

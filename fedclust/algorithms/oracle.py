@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedclust.algorithms.steps import Aggregation, arrived, train_and_average
+from fedclust.algorithms.steps import Aggregation, arrived, federated_averaging
 from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
@@ -59,9 +59,7 @@ class Oracle(Method):
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One round of FedAvg in every group."""
         label = rnd.fed.group[rnd.cohort]
-        models, _, cost = train_and_average(
-            clients, state.models, label, rnd.cohort, self.solver, self.aggregation, rnd
-        )
+        models, cost = federated_averaging(self, clients, state.models, label, rnd)
         return self.State(models=models), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.parts.clustering import grouped, nearest_members, tables_of_pairs
-from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
+from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, federated_averaging
 from fedclust.core.front import Clients
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
@@ -103,9 +103,7 @@ class PACFL(Method):
         """One round of FedAvg in every cluster, newcomers first."""
         state, sending = self._admit(state, rnd)
         label = state.label[rnd.cohort]
-        models, _, cost = train_and_average(
-            clients, state.models, label, rnd.cohort, self.solver, self.aggregation, rnd
-        )
+        models, cost = federated_averaging(self, clients, state.models, label, rnd)
         return replace(state, models=models), sending.plus(cost)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:

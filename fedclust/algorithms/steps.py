@@ -6,7 +6,7 @@ Everywhere a client that has not arrived has the label -1: nobody serves it yet.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -147,6 +147,32 @@ def train_and_average(
         result = replace(result, slots=kept)
     after = clients.server.replaced(models, local.params, result.models, label, weight)
     return after, result, cost_of(result, label, ids, rnd, clients.layout)
+
+
+class Averages(Protocol):
+    """A method with local work, and weights of the participants."""
+
+    @property
+    def solver(self) -> Solver: ...
+
+    @property
+    def aggregation(self) -> FlexAggregation: ...
+
+
+def federated_averaging(
+    method: Averages, clients: Clients, models: Tensor, label: Tensor, rnd: Round
+) -> tuple[Tensor, Cost]:
+    """One round of FedAvg inside every cluster, by a method's `solver` and `aggregation`: the new
+    models [K, P], and what it cost.
+
+    Args:
+        method: the method.
+        models: [K, P].
+        label: [C] int64 in [0, K), the cluster of everybody in the cohort.
+    """
+    how = method.solver, method.aggregation, rnd
+    models, _, cost = train_and_average(clients, models, label, rnd.cohort, *how)
+    return models, cost
 
 
 def cost_of(result: MeanResult, label: Tensor, ids: Tensor, rnd: Round, layout: Layout) -> Cost:

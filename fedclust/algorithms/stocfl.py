@@ -24,7 +24,14 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.parts.uniting import linked, unite
-from fedclust.algorithms.steps import Aggregation, arrived, average, each, train_and_average, zeros
+from fedclust.algorithms.steps import (
+    Aggregation,
+    arrived,
+    average,
+    each,
+    federated_averaging,
+    zeros,
+)
 from fedclust.core.calls import LocalWork
 from fedclust.core.front import Clients, Train
 from fedclust.core.solver import Solver
@@ -93,9 +100,7 @@ class StoCFL(Method):
         state, observing = self._observe(state, clients, rnd)
         state = self._unite(state, known, cohort)
         label, anchor = state.label[cohort], state.common.expand(len(cohort), -1)
-        common, _, beside = train_and_average(
-            clients, state.common, zeros(cohort), cohort, self.solver, self.aggregation, rnd
-        )
+        common, beside = federated_averaging(self, clients, state.common, zeros(cohort), rnd)
         pulled = replace(self.solver, proximal=self.mu)
         local = clients.train(Train(state.models, label, cohort, pulled, LocalWork(anchor=anchor)))
         models, cost = average(clients, local, state.models, label, cohort, rnd, self.aggregation)

@@ -211,23 +211,21 @@ class RunFolder:
                 f"{file} is unreadable ({type(error).__name__}); {WAY_OUT}"
             ) from None
         known = there.pop("hash", None) if isinstance(there, dict) else None
-        whole = known is not None and config_hash(there) == known
-        if whole and (asked := _not_asked(there, self.config)):
-            raise RunFolderError(
-                f"{self.path} was computed without {asked}, so its files lack that; {WAY_OUT}"
-            )
-        if whole and known == config_hash(self.config):
-            return
-        if whole and decides_alike(there, self.config):
-            self.config = spelt_as(self.config, there)
-            return
         if known is None:
             raise RunFolderError(f"{file} is damaged: its hash, the last line, is gone; {WAY_OUT}")
-        if not whole:
+        if config_hash(there) != known:
             raise RunFolderError(
                 f"{file} was changed by hand: its values and its hash differ; {WAY_OUT}"
             )
-        raise RunFolderError(f"{self.path} belongs to another config; {WAY_OUT}")
+        if asked := _not_asked(there, self.config):
+            raise RunFolderError(
+                f"{self.path} was computed without {asked}, so its files lack that; {WAY_OUT}"
+            )
+        if known == config_hash(self.config):
+            return
+        if not decides_alike(there, self.config):
+            raise RunFolderError(f"{self.path} belongs to another config; {WAY_OUT}")
+        self.config = spelt_as(self.config, there)
 
     def renew(self) -> None:
         """Make a finished job's report what its config asks for now; the rest stays as it was run.

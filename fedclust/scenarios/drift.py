@@ -5,10 +5,9 @@ released code (Jothimurugesan et al., AISTATS 2023, https://arxiv.org/abs/2206.0
 microsoft/FedDrift, data/changepoints), for ten clients: there, a step lasts many rounds, trains on
 new data and is tested on the data of the step after it, which `new_data` and `test=next` do.
 
-ANDA's dynamic modes: training data that do not change, that drift, or that drift and add up
-(trND, trDR, trDA) are `train=first`, `now` and `all`; test data that do not change or drift (teND,
-teDR) are `test=first` and `now`, unseen ones `test=next`. Stages are steps; its divergence without
-return is `table=diverging`. Its repetition of a client's data is not offered.
+ANDA's dynamic modes trND, trDR and trDA are `train=first`, `now` and `all`; teND and teDR are
+`test=first` and `now`, unseen ones `test=next`. Stages are steps; its divergence without return is
+`table=diverging`. Its repetition of a client's data is not offered.
 """
 
 from __future__ import annotations
@@ -24,22 +23,12 @@ from torch import Tensor
 from fedclust.core.types import Federation, Round, Split
 from fedclust.helpers.errors import counted, require
 from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, AtLeastZero
-from fedclust.helpers.rng import Stream, fold
+from fedclust.helpers.rng import Stream
 from fedclust.helpers.rounding import rounded_up
-from fedclust.scenarios.sampling import Sampling
+from fedclust.scenarios.sampling import Sampling, shuffled, split_of
 
-Table = Literal[
-    "feddrift_a",
-    "feddrift_b",
-    "feddrift_c",
-    "feddrift_w",
-    "sudden",
-    "gradual",
-    "staggered",
-    "recurring",
-    "diverging",
-    "random",
-]
+Published = Literal["feddrift_a", "feddrift_b", "feddrift_c", "feddrift_w"]
+Drawn = Literal["sudden", "gradual", "staggered", "recurring", "diverging", "random"]
 
 # a row per step, a digit per client
 _PUBLISHED = {
@@ -56,6 +45,8 @@ _PUBLISHED = {
         0000000000 0000000000 0100000100 0100000100 0111010100 0111010110
         1111011110 1111011110 1111111111 1111111111 1111111111""",
 }
+
+_WITH_CONCEPTS = "partition=label_map, transform or class_transform"
 
 
 def _shape(rows: Sequence[int]) -> str:
@@ -93,10 +84,9 @@ class Drift(Sampling):
         test: concept of the test examples: `now`: that of the step; `next`: that of the next step,
             so that the last row of the table is for testing only; `first`: that of step 0.
             Validation examples have the concept of the step, or that of step 0 with `train: first`.
-        participation, clients_per_round, selection: see `Sampling`.
     """
 
-    table: Table | Sequence[Sequence[AtLeastZero]] = "staggered"
+    table: Published | Drawn | Sequence[Sequence[AtLeastZero]] = "staggered"
     every: AtLeastOne = 20
     steps: AtLeastTwo = 10
     width: AtLeastOne | None = None
@@ -118,13 +108,10 @@ class Drift(Sampling):
         if not isinstance(self.table, str):
             rows = [len(row) for row in self.table]
             least = 1 + ahead
-            require(
-                len(rows) >= least and rows[0] >= 1 and len(set(rows)) == 1,
-                "scenario.table",
-                _shape(rows),
-                f"at least {counted(least, 'row')}, a step each, of equal length: a concept for "
-                "every client, as in [[0,0,1],[0,1,1]]",
-            )
+            fits = len(rows) >= least and rows[0] >= 1 and len(set(rows)) == 1
+            needed = f"at least {counted(least, 'row')}, a step each, of equal length"
+            allowed = f"{needed}: a concept for every client, as in [[0,0,1],[0,1,1]]"
+            require(fits, "scenario.table", _shape(rows), allowed)
 
     @property
     def rounds_of_change(self) -> int:
@@ -160,13 +147,8 @@ class Drift(Sampling):
                 has too few examples for new ones in every step.
         """
         concepts = fed.pool.concepts
-        require(
-            concepts >= 2,
-            "scenario",
-            "drift",
-            "it needs a partition with concepts to move between: partition=label_map, transform or "
-            "class_transform",
-        )
+        needed = f"it needs a partition with concepts to move between: {_WITH_CONCEPTS}"
+        require(concepts >= 2, "scenario", "drift", needed)
         _one_concept_each(fed)
         table = self._table(fed, seed)
         last = len(table) - 1 - (self.test == "next")
@@ -253,9 +235,8 @@ class Drift(Sampling):
         if self.table == "diverging":
             away = np.tile(np.arange(concepts), (num_clients, 1))
             away[:, 1:] = rng.permuted(away[:, 1:], axis=1)
-            return (begin + torch.from_numpy(away).T[step.squeeze(1).clamp(max=concepts - 1)]) % (
-                concepts
-            )
+            moved = torch.from_numpy(away).T[step.squeeze(1).clamp(max=concepts - 1)]
+            return (begin + moved) % concepts
         other = (begin + torch.from_numpy(rng.integers(1, concepts, num_clients))) % concepts
         at = torch.full((num_clients,), self.steps // 2)
         if self.table == "staggered":
@@ -273,13 +254,11 @@ def _one_concept_each(fed: Federation) -> None:
     concept = fed.train.index.long() % fed.pool.concepts
     one = torch.zeros(fed.num_clients, dtype=torch.int64, device=concept.device)
     one[owner] = concept
-    require(
-        bool((one[owner] == concept).all()),
-        "scenario",
-        "drift",
+    allowed = (
         "clients have examples of several concepts here, as with partition=mixture; it moves "
-        "clients between the concepts of partition=label_map, transform or class_transform",
+        f"clients between the concepts of {_WITH_CONCEPTS}"
     )
+    require(bool((one[owner] == concept).all()), "scenario", "drift", allowed)
 
 
 @dataclass(frozen=True)
@@ -303,10 +282,8 @@ class _Examples:
     @classmethod
     def of(cls, split: Split, concepts: int, stream: Stream) -> _Examples:
         """The examples of a split."""
-        owner, place = split.owner_and_place()
-        order = (fold(stream.keys(owner), place) >> 1).argsort(stable=True)
-        order = order[owner[order].argsort(stable=True)]
-        return cls(split.index[order].long() // concepts, owner, place, split.count, concepts)
+        example = shuffled(split, stream).index.long() // concepts
+        return cls(example, *split.owner_and_place(), split.count, concepts)
 
     def under(
         self, old: Tensor, new: Tensor, share: float, part: tuple[int, int] = (0, 1)
@@ -326,8 +303,8 @@ class _Examples:
         place = self.place[among] - first[owner]
         changed = rounded_up(share, size)
         concept = torch.where(place < changed[owner], new[owner], old[owner])
-        index = (self.example[among] * self.concepts + concept).to(torch.int32)
-        return Split(index, torch.cat([size.new_zeros(1), size.cumsum(0)]))
+        index = self.example[among] * self.concepts + concept
+        return split_of(index, size)
 
     def of_steps(self, concept: Tensor, steps: int) -> Split:
         """The split with the examples of the first steps, each under the concept of its step.
@@ -343,7 +320,7 @@ class _Examples:
         owner = self.owner[among]
         index = self.example[among] * self.concepts + concept[step[among], owner]
         size = end[-1]
-        return Split(index.to(torch.int32), torch.cat([size.new_zeros(1), size.cumsum(0)]))
+        return split_of(index, size)
 
 
 def _differ(before: Split, after: Split) -> Tensor:

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from fedclust.core.types import Federation, Round, Split
 from fedclust.helpers.ranges import AtLeastOne, Fraction
-from fedclust.helpers.rng import Stream, fold
+from fedclust.helpers.rng import Stream
 from fedclust.helpers.rounding import rounded_up
-from fedclust.scenarios.sampling import Sampling
+from fedclust.scenarios.sampling import Sampling, shuffled, split_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +33,6 @@ class Incremental(Sampling):
         shrink_current: a release of the part p leaves p of what the client has, instead of p of
             all.
         complete_start: everything is there in round 0, and the first release is in round 1.
-        participation, clients_per_round, selection: see `Sampling`.
     """
 
     fraction: Fraction = 0.25
@@ -44,7 +42,7 @@ class Incremental(Sampling):
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
         """Rounds without end; what is there in round 0 is not a shift."""
-        everything = _shuffled(fed.train, Stream.of(seed, "release"))
+        everything = shuffled(fed.train, Stream.of(seed, "release"))
 
         def release(rnd: Round, seen: Tensor) -> Round:  # noqa: ARG001
             first = int(self.complete_start)
@@ -60,17 +58,7 @@ class Incremental(Sampling):
         return self.play(fed, seed, release)
 
 
-def _shuffled(split: Split, stream: Stream) -> Split:
-    """The split with the rows of every client in random order."""
-    owner, within = split.owner_and_place()
-    order = (fold(stream.keys(owner), within) >> 1).argsort(stable=True)
-    order = order[owner[order].argsort(stable=True)]  # back to client after client, without padding
-    return Split(split.index[order], split.start)
-
-
 def _first(split: Split, count: Tensor) -> Split:
     """The first `count` [M] rows of every client."""
     owner, within = split.owner_and_place()
-    return Split(
-        split.index[within < count[owner]], torch.cat([count.new_zeros(1), count.cumsum(0)])
-    )
+    return split_of(split.index[within < count[owner]], count)

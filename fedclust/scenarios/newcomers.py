@@ -25,8 +25,6 @@ class Newcomers(Sampling):
         fraction: of the clients, who arrives later; at least one client, and one is there from the
             start.
         arrive_at: rounds of arrival, ascending; the clients are divided among them.
-        participation, clients_per_round, selection: see `Sampling`; of the clients that have
-        arrived.
     """
 
     shifts: ClassVar[bool] = False
@@ -36,13 +34,9 @@ class Newcomers(Sampling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ascending = all(a < b for a, b in pairwise([0, *self.arrive_at]))
-        require(
-            len(self.arrive_at) > 0 and ascending,
-            "scenario.arrive_at",
-            list(self.arrive_at),
-            "one or more ascending rounds from 1, such as [10,20]",
-        )
+        rounds, allowed = list(self.arrive_at), "one or more ascending rounds from 1"
+        ascending = len(rounds) > 0 and all(a < b for a, b in pairwise([0, *rounds]))
+        require(ascending, "scenario.arrive_at", rounds, f"{allowed}, such as [10,20]")
 
     def arrived(self, fed: Federation, seed: int, rounds: int) -> Tensor:
         return self._arrival(fed, seed) < rounds
@@ -76,13 +70,10 @@ class Newcomers(Sampling):
         """
         clients = fed.train.count.nonzero().squeeze(1)
         late = min(max(len(self.arrive_at), round(self.fraction * len(clients))), len(clients) - 1)
-        require(
-            late >= len(self.arrive_at),
-            "scenario.arrive_at",
-            list(self.arrive_at),
-            f"at most {len(clients) - 1} rounds of arrival for {len(clients)} clients with "
-            "training data",
-        )
+        most = f"at most {len(clients) - 1} rounds of arrival for {len(clients)} clients"
+        allowed = f"{most} with training data"
+        fits = late >= len(self.arrive_at)
+        require(fits, "scenario.arrive_at", list(self.arrive_at), allowed)
         order = (Stream.of(seed, "newcomers").keys(clients) >> 1).argsort(stable=True)
         rounds = torch.tensor(list(self.arrive_at), device=clients.device)
         turn = torch.arange(late, device=clients.device) * len(rounds) // late

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedclust.core.types import Federation, Round, Split
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, AtLeastZero
-from fedclust.scenarios.sampling import Sampling
+from fedclust.scenarios.sampling import Sampling, split_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,6 @@ class Periods(Sampling):
         train: a client trains on its examples of the period (`now`), or of all so far (`all`).
         test: it is tested on those of the period (`now`), or of the next one (`next`), so that the
             last one is for testing only. Validation examples are of the period.
-        participation, clients_per_round, selection: see `Sampling`.
     """
 
     column: AtLeastZero = 0
@@ -71,11 +70,9 @@ class Periods(Sampling):
             if ahead:
                 now["test"] = rows["test"] == periods[step + 1]
             parts = {name: _only(fed.splits[name], kept) for name, kept in now.items()}
+            held_out = parts.get("validation")
             changed = replace(
-                rnd.fed,
-                train=parts["train"],
-                test=parts["test"],
-                validation=parts.get("validation"),
+                rnd.fed, train=parts["train"], test=parts["test"], validation=held_out
             )
             shifted = (changed.train.count > 0) & (rnd.t > 0)
             return replace(rnd, fed=changed, shifted=shifted, is_change=rnd.t > 0)
@@ -87,4 +84,4 @@ def _only(split: Split, kept: Tensor) -> Split:
     """The split with those of its rows [total] bool."""
     owner, _ = split.owner_and_place()
     count = torch.bincount(owner[kept], minlength=len(split.count))
-    return Split(split.index[kept], torch.cat([count.new_zeros(1), count.cumsum(0)]))
+    return split_of(split.index[kept], count)

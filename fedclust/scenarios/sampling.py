@@ -14,10 +14,11 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from fedclust.core.types import Federation, Round
+from fedclust.core.types import Federation, Round, Split
 from fedclust.helpers.effects import IfNotOverruled
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Fraction, Ranged
+from fedclust.helpers.rng import Stream, fold
 
 Selection = Literal["random", "round_robin_first"]
 Selected = Annotated[Selection, IfNotOverruled("privacy", "draws")]
@@ -48,12 +49,9 @@ class Sampling(Ranged):
         """
         if self.clients_per_round is None:
             return max(1, round(self.participation * available))
-        require(
-            self.clients_per_round <= available,
-            "clients_per_round",
-            self.clients_per_round,
-            f"the federation has {available} clients with training data at that time",
-        )
+        allowed = f"the federation has {available} clients with training data at that time"
+        fits = self.clients_per_round <= available
+        require(fits, "clients_per_round", self.clients_per_round, allowed)
         return self.clients_per_round
 
     def samples_all(self, num_clients: int) -> bool:
@@ -68,11 +66,8 @@ class Sampling(Ranged):
         return self.cohort_size(available) / available
 
     def cohort(self, rnd: Round, seen: Tensor) -> Tensor:
-        """The clients of a round, [C] int64 sorted.
-
-        Args:
-            rnd: the round, of which the cohort is not read.
-            seen: [M] bool, who has been in a cohort before.
+        """The clients of a round, [C] int64 sorted; `seen` [M] bool says who has been in a cohort
+        before.
         """
         among = (rnd.present & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
         size = self.cohort_size(len(among))
@@ -89,11 +84,10 @@ class Sampling(Ranged):
         return ""
 
     def play(self, fed: Federation, seed: int, change: Change) -> Iterator[Round]:
-        """Rounds without end.
+        """Rounds without end, from the data before round 0.
 
         Args:
-            fed: the data before round 0.
-            seed: the run's seed.
+            fed, seed: see `rounds`.
             change: what happens at the start of a round. It gets the round as it would be if
                 nothing happened, with an empty cohort, and [M] bool who has been in a cohort
                 before.
@@ -123,3 +117,16 @@ class Sampling(Ranged):
             rnd = replace(rnd, cohort=self.cohort(rnd, seen), share=self.share(rnd))
             fed, present, seen = rnd.fed, rnd.present, seen.index_fill(0, rnd.cohort, True)
             yield rnd
+
+
+def split_of(index: Tensor, count: Tensor) -> Split:
+    """The split of pool rows [total], client after client, `count` [M] each."""
+    return Split(index.to(torch.int32), torch.cat([count.new_zeros(1), count.cumsum(0)]))
+
+
+def shuffled(split: Split, stream: Stream) -> Split:
+    """The split with the rows of every client in random order."""
+    owner, within = split.owner_and_place()
+    order = (fold(stream.keys(owner), within) >> 1).argsort(stable=True)
+    order = order[owner[order].argsort(stable=True)]  # back to client after client, without padding
+    return Split(split.index[order], split.start)

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
 from fedclust.core.types import Federation, Round
 from fedclust.scenarios.sampling import Sampling
 
@@ -21,9 +19,4 @@ class Static(Sampling):
     shifts: ClassVar[bool] = False
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
-        """Rounds without end, each with its own cohort."""
-        return self.play(fed, seed, _nothing)
-
-
-def _nothing(rnd: Round, seen: Tensor) -> Round:  # noqa: ARG001
-    return rnd
+        return self.play(fed, seed, lambda rnd, _: rnd)

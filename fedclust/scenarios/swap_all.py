@@ -31,7 +31,6 @@ class SwapAll(Sampling):
         probability: of each pair and round; it is also the fraction of the clients that swap in a
             round.
         single_pair: at most one pair per round.
-        participation, clients_per_round, selection: see `Sampling`.
     """
 
     needs_classes: ClassVar[bool] = True
@@ -45,12 +44,8 @@ class SwapAll(Sampling):
         Raises:
             ConfigError: if there is nobody to swap with.
         """
-        require(
-            fed.num_clients >= 2,
-            "partition.num_clients",
-            fed.num_clients,
-            "2 or more, to swap data",
-        )
+        number = fed.num_clients
+        require(number >= 2, "partition.num_clients", number, "2 or more, to swap data")
         return self.play(fed, seed, self._swap)
 
     def _swap(self, rnd: Round, seen: Tensor) -> Round:

@@ -20,13 +20,7 @@ from fedclust.core.types import Federation, Round
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Probability
 from fedclust.scenarios.sampling import Sampling
-from fedclust.scenarios.swaps import (
-    chosen,
-    draw_labels,
-    exchanged_labels,
-    is_swappable,
-    matched,
-)
+from fedclust.scenarios.swaps import chosen, draw_labels, exchanged_labels, is_swappable, matched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +34,6 @@ class SwapPart(Sampling):
     Attributes:
         probability: of each pair of a random matching, in each round.
         abort_round: a chosen pair without such classes also ends the swaps of the pairs after it.
-        participation, clients_per_round, selection: see `Sampling`.
     """
 
     needs_classes: ClassVar[bool] = True
@@ -54,13 +47,9 @@ class SwapPart(Sampling):
         Raises:
             ConfigError: if no two clients have classes to exchange.
         """
-        require(
-            is_swappable(fed),
-            "scenario",
-            "swap_part",
-            "two clients must each own, in training and test data, a class the other lacks; "
-            "choose a partition that splits by label",
-        )
+        needed = "two clients must each own, in training and test data, a class the other lacks; "
+        cure = "choose a partition that splits by label"
+        require(is_swappable(fed), "scenario", "swap_part", needed + cure)
         return self.play(fed, seed, self._swap)
 
     def _swap(self, rnd: Round, seen: Tensor) -> Round:

@@ -42,9 +42,8 @@ def _of_owners(split: Split, owner: Tensor) -> Split:
     """The split in which client i has the rows that `owner[i]` [M] has in this one."""
     count = split.count[owner]
     start = torch.cat([count.new_zeros(1), count.cumsum(0)])
-    back = torch.repeat_interleave(
-        split.start[owner] - start[:-1], count, output_size=len(split.index)
-    )
+    size, step = len(split.index), split.start[owner] - start[:-1]
+    back = torch.repeat_interleave(step, count, output_size=size)
     return Split(split.index[torch.arange(len(back), device=back.device) + back], start)
 
 
@@ -67,10 +66,8 @@ def is_swappable(fed: Federation) -> bool:
 
 
 def draw_labels(rnd: Round, pairs: Tensor) -> Tensor:
-    """What the clients of pairs [S, 2] give each other: [S, 2] int64 classes, or -1 where there is
-    none.
-
-    Each gives a class drawn from those it has in both splits and the other has not.
+    """What the clients of pairs [S, 2] give each other: [S, 2] int64 classes, each drawn from those
+    that one has in both splits and the other has not, or -1 where there is none.
     """
     owned = labels_owned(rnd.fed, pairs.flatten()).view(*pairs.shape, rnd.fed.pool.num_classes)
     candidates = owned & ~owned.flip(1)
@@ -80,21 +77,15 @@ def draw_labels(rnd: Round, pairs: Tensor) -> Tensor:
 
 
 def exchanged_labels(fed: Federation, pairs: Tensor, label: Tensor) -> Federation:
-    """The federation after both clients of every pair gave the other all examples of one class.
-
-    Args:
-        fed: the federation.
-        pairs: [S, 2] int64 clients, no client twice.
-        label: [S, 2] int64 class that each of them gives.
+    """The federation after the clients of pairs [S, 2], no client twice, gave each other all
+    examples of a class: `label` [S, 2].
     """
-    moved: dict[str, Any] = {
-        name: _with_labels_given(split, fed.pool.y, pairs, label)
-        for name, split in fed.splits.items()
-    }
+    y, splits = fed.pool.y, fed.splits
+    moved: dict[str, Any] = {k: _given(one, y, pairs, label) for k, one in splits.items()}
     return replace(fed, **moved)
 
 
-def _with_labels_given(split: Split, y: Tensor, pairs: Tensor, label: Tensor) -> Split:
+def _given(split: Split, y: Tensor, pairs: Tensor, label: Tensor) -> Split:
     """The split after the exchange; clients outside the pairs [S, 2] are not looked at one by
     one.
     """

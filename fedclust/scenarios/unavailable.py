@@ -33,7 +33,6 @@ class Unavailable(Sampling):
         dropout: probability that a sampled client drops out; nothing is sent to or from it.
         stragglers: probability that a client does part of its work only.
         min_work: that part is uniform in [min_work, 1), rounded up to whole steps.
-        participation, clients_per_round, selection: see `Sampling`.
     """
 
     shifts: ClassVar[bool] = False
@@ -47,7 +46,6 @@ class Unavailable(Sampling):
         return self.dropout == 0 and super().samples_all(num_clients)
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
-        """Rounds without end, each with drop-outs and stragglers of its own."""
         return self.play(fed, seed, self._disturb)
 
     def _disturb(self, rnd: Round, seen: Tensor) -> Round:
@@ -55,6 +53,5 @@ class Unavailable(Sampling):
         late, part = uniform(rnd.stream("straggler").keys(clients), 2).unbind(1)
         dropped = uniform(rnd.stream("dropout").keys(clients), 1).squeeze(1) < self.dropout
         some = self.min_work + (1 - self.min_work) * part
-        return replace(
-            rnd, work=torch.where(late < self.stragglers, some, rnd.work), dropped=dropped
-        )
+        work = torch.where(late < self.stragglers, some, rnd.work)
+        return replace(rnd, work=work, dropped=dropped)

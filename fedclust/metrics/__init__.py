@@ -35,54 +35,46 @@ class Meaning:
     title: str = ""
 
 
+def _share(text: str) -> Meaning:
+    return Meaning(text, "fraction", "higher")
+
+
+def _cost(text: str, unit: str) -> Meaning:
+    return Meaning(text, unit, "lower")
+
+
+def _plain(text: str, unit: str = "") -> Meaning:
+    return Meaning(text, unit, "neither")
+
+
 METRICS: dict[str, Meaning] = {
-    "accuracy": Meaning(
-        "correct test examples of all clients / their number", "fraction", "higher"
-    ),
-    "accuracy_client_mean": Meaning(
-        "mean over clients of the client's test accuracy", "fraction", "higher"
-    ),
-    "accuracy_last_local": Meaning(
+    "accuracy": _share("correct test examples of all clients / their number"),
+    "accuracy_client_mean": _share("mean over clients of the client's test accuracy"),
+    "accuracy_last_local": _share(
         "correct test examples of the round's participants, each with the model it trained last / "
-        "their number",
-        "fraction",
-        "higher",
+        "their number"
     ),
-    "accuracy_newcomers": Meaning(
+    "accuracy_newcomers": _share(
         "correct test examples of the clients that have never taken part / their number, where "
-        "each of them has a model",
-        "fraction",
-        "higher",
+        "each of them has a model"
     ),
-    "newcomers_served": Meaning(
-        "clients that have never taken part and have a model / clients that have never taken part",
-        "fraction",
-        "higher",
+    "newcomers_served": _share(
+        "clients that have never taken part and have a model / clients that have never taken part"
     ),
-    "test_loss": Meaning("mean test loss over all test examples", "nats/example", "lower"),
-    "validation_accuracy": Meaning(
-        "correct validation examples of all clients / their number", "fraction", "higher"
-    ),
-    "validation_loss": Meaning(
-        "mean validation loss over all validation examples", "nats/example", "lower"
-    ),
-    "train_loss": Meaning(
-        "mean over the cohort of the local training loss", "nats/example", "lower"
-    ),
-    "train_loss_first_epoch": Meaning(
+    "test_loss": _cost("mean test loss over all test examples", "nats/example"),
+    "validation_accuracy": _share("correct validation examples of all clients / their number"),
+    "validation_loss": _cost("mean validation loss over all validation examples", "nats/example"),
+    "train_loss": _cost("mean over the cohort of the local training loss", "nats/example"),
+    "train_loss_first_epoch": _cost(
         "mean over the cohort's examples of the loss in the first local epoch, each before the "
         "step it is part of",
         "nats/example",
-        "lower",
     ),
-    "served": Meaning("clients that some model serves / clients", "fraction", "neither"),
-    "purity": Meaning(
-        "clients in the commonest group of their cluster / clients", "fraction", "higher"
-    ),
-    "attackers_apart": Meaning(
+    "served": _plain("clients that some model serves / clients", "fraction"),
+    "purity": _share("clients in the commonest group of their cluster / clients"),
+    "attackers_apart": _plain(
         "hostile clients whose cluster holds no honest one / hostile clients that are served",
         "fraction",
-        "neither",
     ),
     "epsilon": Meaning(
         "what a client's taking part can change so far in the published models of one seed, by "
@@ -94,51 +86,37 @@ METRICS: dict[str, Meaning] = {
     "nmi": Meaning(
         "mutual information of labels and groups, normalised by their mean entropy", "", "higher"
     ),
-    "matched_accuracy": Meaning(
-        "clients right under the best one-to-one match of clusters and groups / clients",
-        "fraction",
-        "higher",
+    "matched_accuracy": _share(
+        "clients right under the best one-to-one match of clusters and groups / clients"
     ),
-    "num_clusters": Meaning("clusters with at least one client", "clusters", "neither"),
-    "empty": Meaning("clusters without a client", "clusters", "lower"),
-    "largest_cluster": Meaning("clients of the largest cluster", "clients", "neither"),
-    "smallest_cluster": Meaning(
-        "clients of the smallest cluster that has any", "clients", "neither"
-    ),
-    "churn": Meaning(
+    "num_clusters": _plain("clusters with at least one client", "clusters"),
+    "empty": _cost("clusters without a client", "clusters"),
+    "largest_cluster": _plain("clients of the largest cluster", "clients"),
+    "smallest_cluster": _plain("clients of the smallest cluster that has any", "clients"),
+    "churn": _cost(
         "clients that changed their cluster since the evaluation before / clients served at both, "
         "under the best one-to-one match of clusters",
         "fraction",
-        "lower",
     ),
-    "median_instead": Meaning(
+    "median_instead": _cost(
         "clusters' means that are the median, with too few participants for aggregation's rule",
         "means",
-        "lower",
     ),
     "discrepancy": Meaning(
         "mean distance of local models to the model they form, with discrepancy=true", "", "lower"
     ),
-    "mean_update_norm": Meaning("norm of the mean update, least over the clusters", "", "neither"),
-    "max_update_norm": Meaning("largest norm of a client's update", "", "neither"),
-    "signature_bytes": Meaning(
-        "bytes of data signatures that clients sent in this round", "bytes", "lower"
+    "mean_update_norm": _plain("norm of the mean update, least over the clusters"),
+    "max_update_norm": _plain("largest norm of a client's update"),
+    "signature_bytes": _cost("bytes of data signatures that clients sent in this round", "bytes"),
+    "num_clusters_found": _plain("clusters the clustering step returned", "clusters"),
+    "moved": _plain("participants moved into another cluster to fill an empty one", "clients"),
+    "joined": _plain("clients that got their first cluster in this round", "clients"),
+    "migrated": _plain("clients that changed cluster because their data changed", "clients"),
+    "mixture_entropy": _plain(
+        "mean entropy of the participants' shares of the clusters; 0 if each has one"
     ),
-    "num_clusters_found": Meaning("clusters the clustering step returned", "clusters", "neither"),
-    "moved": Meaning(
-        "participants moved into another cluster to fill an empty one", "clients", "neither"
-    ),
-    "joined": Meaning("clients that got their first cluster in this round", "clients", "neither"),
-    "migrated": Meaning(
-        "clients that changed cluster because their data changed", "clients", "neither"
-    ),
-    "mixture_entropy": Meaning(
-        "mean entropy of the participants' shares of the clusters; 0 if each has one", "", "neither"
-    ),
-    "least_share": Meaning(
-        "mean share of the cluster that the participants have the least part in",
-        "fraction",
-        "neither",
+    "least_share": _plain(
+        "mean share of the cluster that the participants have the least part in", "fraction"
     ),
     "share_error": Meaning(
         "mean over clients of the sum of differences between the shares of a mixture's models and "
@@ -146,59 +124,44 @@ METRICS: dict[str, Meaning] = {
         "",
         "lower",
     ),
-    "changed_clients": Meaning(
-        "clients whose data a scenario changed at the start of this round", "clients", "neither"
+    "changed_clients": _plain(
+        "clients whose data a scenario changed at the start of this round", "clients"
     ),
-    "changed_before": Meaning(
-        "test accuracy of the changed clients at the last evaluation before the change",
-        "fraction",
-        "higher",
+    "changed_before": _share(
+        "test accuracy of the changed clients at the last evaluation before the change"
     ),
-    "changed_at_once": Meaning(
-        "test accuracy of the changed clients after the change, before this round trains",
-        "fraction",
-        "higher",
+    "changed_at_once": _share(
+        "test accuracy of the changed clients after the change, before this round trains"
     ),
-    "changed_accuracy": Meaning(
-        "test accuracy of the clients that changed last", "fraction", "higher"
-    ),
+    "changed_accuracy": _share("test accuracy of the clients that changed last"),
     "recovery_rounds": Meaning(
         "rounds since the change until the changed clients are within 0.01 of their accuracy "
         "before it; recorded in the round when they are, never if another change comes first",
         "",
         "lower",
     ),
-    "models_down": Meaning(
-        "models sent from the server to clients in this round", "models", "lower"
-    ),
-    "models_up": Meaning("models sent from clients to the server in this round", "models", "lower"),
-    "bytes": Meaning(
+    "models_down": _cost("models sent from the server to clients in this round", "models"),
+    "models_up": _cost("models sent from clients to the server in this round", "models"),
+    "bytes": _cost(
         "4 bytes per number of what is sent in either direction: models, their layers, "
         "descriptions of data; not the single numbers of `scalars_up`",
         "bytes",
-        "lower",
     ),
-    "scalars_up": Meaning(
-        "single numbers that clients sent in this round: losses, chosen clusters",
-        "numbers",
-        "lower",
+    "scalars_up": _cost(
+        "single numbers that clients sent in this round: losses, chosen clusters", "numbers"
     ),
-    "gradient_steps": Meaning("local steps of all clients in this round", "steps", "lower"),
-    "forward_passes": Meaning(
+    "gradient_steps": _cost("local steps of all clients in this round", "steps"),
+    "forward_passes": _cost(
         "(model, client) pairs whose training loss was computed apart from local training and "
         "testing",
         "passes",
-        "lower",
     ),
-    "backward_passes": Meaning(
-        "(model, client) pairs whose gradient was computed apart from the local solver",
-        "passes",
-        "lower",
+    "backward_passes": _cost(
+        "(model, client) pairs whose gradient was computed apart from the local solver", "passes"
     ),
-    "seconds": Meaning(
+    "seconds": _cost(
         "time of the seed's round: its own, and its share by rows of what is computed together",
         "seconds",
-        "lower",
     ),
 }
 
@@ -244,14 +207,8 @@ def document(
     better: Literal["higher", "lower", "neither"] = "neither",
     title: str = "",
 ) -> None:
-    """Add a metric, which may be recorded from now on.
-
-    Args:
-        name: as it will stand in `rounds.csv`.
-        text: as of `Meaning`.
-        unit: likewise.
-        better: likewise.
-        title: likewise.
+    """Add a metric, which may be recorded from now on under its name in `rounds.csv`; for the rest
+    see `Meaning`.
 
     Raises:
         ConfigError: when the name already means something else.
@@ -276,11 +233,7 @@ def learn(name: str, meaning: Meaning) -> Meaning:
 
 
 def meaning(name: str, key: str) -> Meaning:
-    """What the metric `name` is.
-
-    Args:
-        name: a metric's name.
-        key: the config key or the place the name was given in, for the message.
+    """What the metric `name` is; `key` is the config key, or the place, that it was given in.
 
     Raises:
         ConfigError: for a name that nobody documented.

@@ -40,10 +40,6 @@ def validation_accuracy(validation: Evaluation, task: Task) -> dict[str, float]:
 
     Of classification validation_accuracy = sum_i correct_i / sum_i |V_i|; validation_loss likewise,
     nats per example.
-
-    Args:
-        validation: of what is served, on the validation examples.
-        task: what is predicted.
     """
     total = validation.count.sum()
     if not total:

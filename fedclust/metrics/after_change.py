@@ -66,19 +66,16 @@ class AfterChange:
         }
 
     def change(self, rnd: Round, untrained: Evaluation) -> dict[str, float]:
-        """The numbers of a change, before its round trains.
-
-        Args:
-            rnd: the round.
-            untrained: the test results of what is served before the round trains, on its data.
+        """The numbers of a change; `untrained` are the test results of what is served before its
+        round trains, on the round's data.
         """
         self.changed, self.since = rnd.shifted.cpu(), rnd.t
         before = _score(rnd, self.sums, self.count, self.changed)
         self.level = math.inf if before is None else before
         at_once = _score(rnd, untrained.sums.cpu(), untrained.count.cpu(), self.changed)
         names = changed_names(rnd.fed.pool.task.score.name)
-        values = dict(zip(names, (before, at_once), strict=False))
-        known = {name: value for name, value in values.items() if value is not None}
+        values = zip(names, (before, at_once), strict=False)
+        known = {name: value for name, value in values if value is not None}
         return {"changed_clients": float(self.changed.sum()), **known}
 
     def evaluated(self, rnd: Round, evaluation: Evaluation) -> dict[str, float]:
@@ -87,8 +84,8 @@ class AfterChange:
         now = _score(rnd, self.sums, self.count, self.changed)
         if now is None:
             return {}
-        values = {changed_names(rnd.fed.pool.task.score.name)[2]: now}
         score = rnd.fed.pool.task.score
+        values = {changed_names(score.name)[2]: now}
         fallen = self.level - now if score.better == "higher" else now - self.level
         room = WITHIN * (1 if score.unit == "fraction" else abs(self.level))
         if not math.isinf(self.level) and fallen <= room + _ROUNDING:

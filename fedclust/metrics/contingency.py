@@ -10,11 +10,8 @@ from numpy.typing import NDArray
 
 
 def contingency(label: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Clients per used cluster and occurring group, [used clusters, groups] int64.
-
-    Args:
-        label: [M] cluster of every client.
-        group: [M] true group of every client.
+    """Clients per used cluster and occurring group, [used clusters, groups] int64, from the cluster
+    [M] and the true group [M] of every client.
     """
     clusters, row = np.unique(label, return_inverse=True)
     groups, column = np.unique(group, return_inverse=True)

@@ -20,11 +20,8 @@ _TEXT = {"text", "unit", "better"}
 
 
 def write_meanings(folder: Path, names: Collection[str]) -> None:
-    """Write what these metrics mean into the job's folder, sorted by name.
-
-    Args:
-        folder: of the job; what it tells already stays where it can be read.
-        names: documented metrics; those of the package are passed over.
+    """Write what these documented metrics mean into the job's folder, sorted by name, but for those
+    of the package; what it tells already stays where it can be read.
     """
     try:
         there = _read(folder)

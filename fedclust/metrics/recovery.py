@@ -57,9 +57,7 @@ def adjusted_rand_index(table: NDArray[np.int64]) -> float:
 
     (sum_ij C(n_ij, 2) - E) / (mean of a and b - E) with a = sum_i C(n_i., 2), b = sum_j C(n_.j, 2)
     and E = ab / C(n, 2); 1 where both put all clients together, or both put none together.
-
-    Args:
-        table: [clusters, groups] number of clients.
+    `table` [clusters, groups] holds numbers of clients.
     """
     pairs, total = _pairs(table), _pairs(table.sum())
     a, b = _pairs(table.sum(axis=1)), _pairs(table.sum(axis=0))
@@ -75,10 +73,8 @@ def _pairs(count: NDArray[np.int64]) -> int:
 
 
 def normalised_mutual_information(table: NDArray[np.int64]) -> float:
-    """I(cluster; group) over the mean of both entropies, in [0, 1]; 1 where both are 0.
-
-    Args:
-        table: [clusters, groups] number of clients.
+    """I(cluster; group) over the mean of both entropies, in [0, 1]; 1 where both are 0. `table`
+    [clusters, groups] holds numbers of clients.
     """
     total, clusters, groups = table.sum(), table.sum(axis=1), table.sum(axis=0)
     mean = (_entropy(clusters / total) + _entropy(groups / total)) / 2
@@ -151,9 +147,8 @@ def share_error(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
 
 
 def sizes(evaluation: Evaluation, rnd: Round) -> dict[str, float]:  # noqa: ARG001 - a Metric
-    """Clusters in use and not, and the sizes of the largest and smallest one in use, in clients.
-
-    Absent where no client has a label.
+    """Clusters in use and not, and the sizes of the largest and smallest one in use, in clients;
+    absent where no client has a label.
     """
     label = evaluation.served.label.cpu().numpy()
     count = np.unique(label[label >= 0], return_counts=True)[1]

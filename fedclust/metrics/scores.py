@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,38 @@ class Named:
         return self.function(targets, predictions) if len(targets) else math.nan
 
 
+_CLASSES: tuple[Targets, ...] = ("classes",)
+_FLAGS: tuple[Targets, ...] = ("classes", "flags")
+_NUMBERS: tuple[Targets, ...] = ("numbers",)
+_REST = "of more than two classes the mean of each against the rest"
+_SQUARED = "mean squared error of the probabilities, of more than two classes summed over them"
+_BINNED = f"expected calibration error of the predicted class, {BINS} bins"
+_SAID = "mean of -log of the probability of what is true"
+_EXP = "exp of the log loss; equal probabilities: the number of classes"
+_ABSOLUTE = "mean absolute error, in the target's unit"
+_EXPLAINED = "1 - squared error / that of the mean of the targets"
+_ROOT = "root of the mean squared error, in the target's unit"
+MEASURES: dict[str, Named] = {}
+
+
+def _measure(
+    better: Literal["higher", "lower"],
+    title: str,
+    text: str,
+    targets: tuple[Targets, ...],
+    unit: str = "",
+    picture: str = "",
+) -> Callable[[Function], Function]:
+    """The function below is a score by its name; see `Named` and `Score`."""
+
+    def kept(function: Function) -> Function:
+        name = function.__name__.removeprefix("_")
+        MEASURES[name] = Named(Score(name, text, title, better, unit), targets, function, picture)
+        return function
+
+    return kept
+
+
 def flags_of(targets: Numbers, predictions: Floats) -> tuple[NDArray[np.bool_], Floats]:
     """Targets as flags [n, L] and the probability of each; of two classes the second alone."""
     if targets.ndim == 2:
@@ -78,6 +110,9 @@ def flags_of(targets: Numbers, predictions: Floats) -> tuple[NDArray[np.bool_], 
     return targets[:, None] == np.arange(predictions.shape[1]), predictions
 
 
+@_measure(
+    "higher", "Macro F1", "mean F1 score of the classes, or labels, that occur", _FLAGS, "fraction"
+)
 def _f1_macro(targets: Numbers, predictions: Floats) -> float:
     if targets.ndim == 2:
         held, said = targets > 0, predictions > 0.5
@@ -88,11 +123,15 @@ def _f1_macro(targets: Numbers, predictions: Floats) -> float:
     return _mean(2 * right[all_of > 0] / all_of[all_of > 0])
 
 
+@_measure(
+    "higher", "Balanced accuracy", "mean recall of the classes that occur", _CLASSES, "fraction"
+)
 def _balanced_accuracy(targets: Numbers, predictions: Floats) -> float:
     right = predictions.argmax(1) == targets
     return _mean(np.array([right[targets == one].mean() for one in np.unique(targets)]))
 
 
+@_measure("higher", "AUROC", f"area under the ROC curve, {_REST}", _FLAGS, picture="roc")
 def _auroc(targets: Numbers, predictions: Floats) -> float:
     """Mean over the labels of which there are both; NaN without any, which `judged` counts."""
     from scipy.stats import rankdata  # it takes long to import
@@ -103,6 +142,7 @@ def _auroc(targets: Numbers, predictions: Floats) -> float:
     return _mean((ranks - have * (have + 1) / 2) / (have * (len(held) - have)))
 
 
+@_measure("higher", "AUPRC", f"average precision, {_REST}", _FLAGS)
 def _auprc(targets: Numbers, predictions: Floats) -> float:
     from sklearn.metrics import average_precision_score  # it takes a second to import
 
@@ -111,6 +151,7 @@ def _auprc(targets: Numbers, predictions: Floats) -> float:
     return _mean(np.array(each))
 
 
+@_measure("lower", "Brier score", _SQUARED, _FLAGS, picture="calibration")
 def _brier(targets: Numbers, predictions: Floats) -> float:
     held, said = flags_of(targets, predictions)
     each = (said - held) ** 2
@@ -134,11 +175,13 @@ def binned(sure: Floats, right: NDArray[np.bool_]) -> Floats:
     return np.stack([np.bincount(place, of, BINS) for of in (np.ones(len(sure)), sure, right)])
 
 
+@_measure("lower", "Calibration error", _BINNED, _CLASSES, picture="calibration")
 def _ece(targets: Numbers, predictions: Floats) -> float:
     count, sure, right = calibration(targets, predictions)
     return float(np.abs(sure - right).sum() / count.sum())
 
 
+@_measure("lower", "Log loss", _SAID, _FLAGS, "nats/example", "calibration")
 def _log_loss(targets: Numbers, predictions: Floats) -> float:
     least = np.finfo(np.float64).eps
     said = predictions.clip(least, 1 - least)
@@ -147,18 +190,26 @@ def _log_loss(targets: Numbers, predictions: Floats) -> float:
     return float(-np.log(said[np.arange(len(targets)), targets]).mean())
 
 
+@_measure("lower", "Perplexity", _EXP, _CLASSES)
 def _perplexity(targets: Numbers, predictions: Floats) -> float:
     return math.exp(_log_loss(targets, predictions))
 
 
+_COUNTED = Score("confusion", "examples by class and predicted class", "Confusion", "higher", "")
+MEASURES["confusion"] = Named(_COUNTED, _CLASSES, None, "confusion")
+
+
+@_measure("lower", "Mean absolute error", _ABSOLUTE, _NUMBERS, picture="residuals")
 def _mae(targets: Numbers, predictions: Floats) -> float:
     return float(np.abs(predictions - targets).mean())
 
 
+@_measure("lower", "Root mean squared error", _ROOT, _NUMBERS, picture="residuals")
 def _rmse(targets: Numbers, predictions: Floats) -> float:
     return float(np.sqrt(((predictions - targets) ** 2).mean(0)).mean())
 
 
+@_measure("higher", "R²", _EXPLAINED, _NUMBERS, picture="residuals")
 def _r2(targets: Numbers, predictions: Floats) -> float:
     if (targets == targets[0]).all(0).any():  # all equal: nothing to explain
         return math.nan
@@ -176,115 +227,6 @@ def _mean(values: Floats) -> float:
     return float(values.mean()) if len(values) else math.nan
 
 
-_CLASSES: tuple[Targets, ...] = ("classes",)
-_FLAGS: tuple[Targets, ...] = ("classes", "flags")
-_NUMBERS: tuple[Targets, ...] = ("numbers",)
-_REST = "of more than two classes the mean of each against the rest"
-
-_SUMMED = "of more than two classes summed over them"
-
-
-def _up(name: str, title: str, text: str, unit: str = "") -> Score:
-    return Score(name, text, title, "higher", unit)
-
-
-def _down(name: str, title: str, text: str, unit: str = "") -> Score:
-    return Score(name, text, title, "lower", unit)
-
-
-_ALL = (
-    Named(
-        _up(
-            "f1_macro",
-            "Macro F1",
-            "mean F1 score of the classes, or labels, that occur",
-            "fraction",
-        ),
-        _FLAGS,
-        _f1_macro,
-    ),
-    Named(
-        _up(
-            "balanced_accuracy",
-            "Balanced accuracy",
-            "mean recall of the classes that occur",
-            "fraction",
-        ),
-        _CLASSES,
-        _balanced_accuracy,
-    ),
-    Named(_up("auroc", "AUROC", f"area under the ROC curve, {_REST}"), _FLAGS, _auroc, "roc"),
-    Named(_up("auprc", "AUPRC", f"average precision, {_REST}"), _FLAGS, _auprc),
-    Named(
-        _down(
-            "brier",
-            "Brier score",
-            f"mean squared error of the probabilities, {_SUMMED}",
-        ),
-        _FLAGS,
-        _brier,
-        "calibration",
-    ),
-    Named(
-        _down(
-            "ece",
-            "Calibration error",
-            f"expected calibration error of the predicted class, {BINS} bins",
-        ),
-        _CLASSES,
-        _ece,
-        "calibration",
-    ),
-    Named(
-        _down(
-            "log_loss",
-            "Log loss",
-            "mean of -log of the probability of what is true",
-            "nats/example",
-        ),
-        _FLAGS,
-        _log_loss,
-        "calibration",
-    ),
-    Named(
-        _down(
-            "perplexity",
-            "Perplexity",
-            "exp of the log loss; equal probabilities: the number of classes",
-        ),
-        _CLASSES,
-        _perplexity,
-    ),
-    Named(
-        _up("confusion", "Confusion", "examples by class and predicted class"),
-        _CLASSES,
-        None,
-        "confusion",
-    ),
-    Named(
-        _down("mae", "Mean absolute error", "mean absolute error, in the target's unit"),
-        _NUMBERS,
-        _mae,
-        "residuals",
-    ),
-    Named(
-        _down(
-            "rmse",
-            "Root mean squared error",
-            "root of the mean squared error, in the target's unit",
-        ),
-        _NUMBERS,
-        _rmse,
-        "residuals",
-    ),
-    Named(
-        _up("r2", "R²", "1 - squared error / that of the mean of the targets"),
-        _NUMBERS,
-        _r2,
-        "residuals",
-    ),
-)
-MEASURES: Mapping[str, Named] = {one.about.name: one for one in _ALL}
 NAMES = tuple(name for name, one in MEASURES.items() if one.function is not None)
 
 

@@ -27,14 +27,13 @@ def write_summary(folder: Path) -> None:
     read_meanings(folder)
     last: dict[tuple[str, int], float] = {}
     best: dict[tuple[str, int], float] = {}
-    with (folder / "rounds.csv").open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            key, value = (row["metric"], int(row["seed"])), float(row["value"])
-            last[key] = value
-            known = METRICS.get(row["metric"])  # not where metrics.json was lost
-            if known is None or known.better == "neither" or math.isnan(value):
-                continue
-            best[key] = (max if known.better == "higher" else min)(best.get(key, value), value)
+    for row in _of_csv(folder / "rounds.csv"):
+        key, value = (row["metric"], int(row["seed"])), float(row["value"])
+        last[key] = value
+        known = METRICS.get(row["metric"])  # not where metrics.json was lost
+        if known is None or known.better == "neither" or math.isnan(value):
+            continue
+        best[key] = (max if known.better == "higher" else min)(best.get(key, value), value)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["metric", "value", "seed", "number"])
@@ -47,33 +46,25 @@ def over_seeds(folder: Path) -> dict[str, float]:
     """The numbers over seeds of a finished job's `summary.csv`: `last/accuracy` and `best/accuracy`
     for means, `last/accuracy_std` and `best/accuracy_std` for standard deviations.
     """
-    with (folder / "summary.csv").open(newline="", encoding="utf-8") as file:
-        return {
-            f"{row['value']}/{row['metric']}{'_std' if row['seed'] == 'std' else ''}": float(
-                row["number"]
-            )
-            for row in csv.DictReader(file)
-            if row["seed"] in ("mean", "std")
-        }
+    return {
+        f"{row['value']}/{row['metric']}{'_std' * (row['seed'] == 'std')}": float(row["number"])
+        for row in _of_csv(folder / "summary.csv")
+        if row["seed"] in ("mean", "std")
+    }
 
 
 def last_by_seed(folder: Path) -> dict[str, NDArray[np.float64]]:
     """Of every metric of a finished job the last values of its seeds, from `summary.csv`."""
-    found: dict[str, list[float]] = {}
-    with (folder / "summary.csv").open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["value"] == "last" and row["seed"].isdecimal():
-                found.setdefault(row["metric"], []).append(float(row["number"]))
-    return {metric: np.array(values) for metric, values in found.items()}
+    numbers: dict[str, list[float]] = {}
+    for row in _of_csv(folder / "summary.csv"):
+        if row["value"] == "last" and row["seed"].isdecimal():
+            numbers.setdefault(row["metric"], []).append(float(row["number"]))
+    return {metric: np.array(values) for metric, values in numbers.items()}
 
 
 def objective(folder: Path, metric: str | None) -> float:
-    """What a finished job returns to a sweeper: the mean over seeds of a metric's last value.
-
-    Args:
-        folder: of the job.
-        metric: its name; None for the headline of the task, on validation examples where there are
-            any.
+    """What a finished job returns to a sweeper: the mean over seeds of a metric's last value; None
+    is the headline of the task, on validation examples where there are any.
 
     Raises:
         ConfigError: if the job has not recorded the metric.
@@ -90,6 +81,12 @@ def objective(folder: Path, metric: str | None) -> float:
         metric = f"validation_{own}" if f"validation_{own}" in means else own
     require(f"last/{metric}" in numbers, "objective", metric, f"this job has recorded {known}")
     return numbers[f"last/{metric}"]
+
+
+def _of_csv(file: Path) -> Iterator[dict[str, str]]:
+    """The rows of a file, one after the other."""
+    with file.open(newline="", encoding="utf-8") as opened:
+        yield from csv.DictReader(opened)
 
 
 def _rows(kind: str, values: dict[tuple[str, int], float]) -> Iterator[list[str]]:

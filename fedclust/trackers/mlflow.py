@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,7 @@ class MLflowTracker:
             values = about.parameters.items()
             # MLflow refuses many characters in names
             params = [parameter(_plain(name), str(value)[:_LONGEST]) for name, value in values]
-            for start in range(0, len(params), _MOST_PARAMETERS):
-                few = params[start : start + _MOST_PARAMETERS]
-                self._client.log_batch(self._run, params=few)
+            self._in_batches("params", params, _MOST_PARAMETERS)
         except self._mlflow.exceptions.MlflowException as error:
             first = " ".join(str(error).split())
             raise ConfigError(
@@ -56,15 +54,12 @@ class MLflowTracker:
     def _created(self, about: About) -> str:
         """The identity of a new run."""
         known = self._client.get_experiment_by_name(self._experiment)
-        identity = (
-            known.experiment_id if known else self._client.create_experiment(self._experiment)
-        )
+        new = self._client.create_experiment
+        identity = known.experiment_id if known else new(self._experiment)
         tags = {_plain(name): value for name, value in about.tags.items()}
         tags["fedclust.folder"] = str(about.folder.resolve())
-        made = self._client.create_run(
-            identity, run_name=self._name or about.folder.name, tags=tags
-        )
-        return str(made.info.run_id)
+        name = self._name or about.folder.name
+        return str(self._client.create_run(identity, run_name=name, tags=tags).info.run_id)
 
     def log(self, round: int, values: Mapping[int, Mapping[str, float]]) -> None:  # noqa: A002
         """All metrics of the round, with the mean over seeds."""
@@ -73,9 +68,11 @@ class MLflowTracker:
     def _log(self, numbers: Mapping[str, float], step: int) -> None:
         metric, now = self._mlflow.entities.Metric, int(1000 * time.time())
         points = [metric(_plain(name), value, now, step) for name, value in numbers.items()]
-        for start in range(0, len(points), _MOST_METRICS):
-            few = points[start : start + _MOST_METRICS]
-            self._client.log_batch(self._run, metrics=few)
+        self._in_batches("metrics", points, _MOST_METRICS)
+
+    def _in_batches(self, kind: str, values: Sequence[Any], most: int) -> None:
+        for start in range(0, len(values), most):
+            self._client.log_batch(self._run, **{kind: values[start : start + most]})
 
     def end(self, summary: Mapping[str, float], report: Callable[[], Path]) -> None:
         """Final numbers as metrics, the report below the artifact path `report`."""

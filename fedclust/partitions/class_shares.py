@@ -31,8 +31,6 @@ class ClassShares(ClassSubsets):
         alpha: concentration of the Dirichlet distribution.
         reserve: part of a class that its owners share equally, in [0, 1].
         min_per_cluster: training examples of a cluster.
-        num_clients, subsets, num_clusters, classes_per_cluster, examples_per_client: see
-            `ClassSubsets`.
         cluster_sizes: equal only; the shares decide.
     """
 

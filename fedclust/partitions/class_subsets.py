@@ -95,12 +95,8 @@ class ClassSubsets(OfExamples):
         return train, test, torch.arange(self.num_clients) // (self.num_clients // self.clusters)
 
     def divided(self, owns: npt.NDArray[np.float64], supply: Rows, stream: Stream) -> Rows:
-        """Training examples of every class for every cluster, [G, Y].
-
-        Args:
-            owns: [G, Y] 1 where a cluster owns a class, else 0.
-            supply: [Y] training examples of each class.
-            stream: randomness of the shares.
+        """Training examples of every class for every cluster, [G, Y], of `supply` [Y]; `owns`
+        [G, Y] is 1 where a cluster owns a class, else 0.
         """
         if isinstance(self.cluster_sizes, str):
             return equal_shares(owns, supply)

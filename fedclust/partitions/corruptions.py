@@ -12,7 +12,6 @@ further packages: frost, snow, motion blur, spatter and edges; for grey images a
 pixelate and elastic.
 
 An image is [C, H, W] float64 in [0, 1]; a function changes n of them at once, [n, C, H, W].
-Longer than other files because it is a list: one short function for every corruption.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -56,13 +56,8 @@ class Corruption:
 
 
 def corrupted(images: Images, corruption: Corruption, severity: int, rngs: Rngs) -> Images:
-    """The images at a severity from 1 on, clipped to [0, 1].
-
-    Args:
-        images: [n, C, H, W].
-        corruption: one of `CORRUPTIONS` that is defined for C channels.
-        severity: 1 to 5.
-        rngs: a generator per image; none for what draws nothing.
+    """The images [n, C, H, W] at a severity from 1 to 5 of a corruption that is defined for C
+    channels, clipped to [0, 1]; `rngs` has a generator per image, and none for what draws nothing.
     """
     constants = corruption.constants(images.shape[1])
     assert constants is not None
@@ -214,12 +209,9 @@ def elastic(v: Images, constants: tuple[float, float, float], rngs: Rngs) -> Ima
         solved = np.linalg.solve(np.column_stack([moved, np.ones(3)]), corners.astype(float))
         x = grid[1] * solved[0, 0] + grid[0] * solved[1, 0] + solved[2, 0]
         y = grid[1] * solved[0, 1] + grid[0] * solved[1, 1] + solved[2, 1]
-        shift = [
-            ndimage.gaussian_filter(
-                rng.uniform(-1, 1, (height, width)), sigma, mode="reflect", truncate=3
-            )
-            for _ in range(2)
-        ]
+        noise = (rng.uniform(-1, 1, (height, width)) for _ in range(2))
+        smooth = partial(ndimage.gaussian_filter, sigma=sigma, mode="reflect", truncate=3)
+        shift = [smooth(each) for each in noise]
         for channel, target in zip(one, to, strict=True):
             warped = ndimage.map_coordinates(channel, [y, x], order=1, mode="mirror")
             place = [g + reach * s for g, s in zip(grid, shift, strict=True)]
@@ -250,8 +242,7 @@ def translate(v: Images, pixels: int, rngs: Rngs) -> Images:
     out = np.zeros_like(v)
     for one, rng, to in zip(v, rngs, out, strict=True):
         down, right = pixels * rng.choice((-1, 1), 2)
-        moved = ndimage.shift(one, (0, down, right), order=0, mode="constant")
-        to[:] = moved
+        to[:] = ndimage.shift(one, (0, down, right), order=0, mode="constant")
     return out
 
 
@@ -297,10 +288,8 @@ def _zoomed(v: Images, factor: float) -> Images:
         place = (np.arange(size) + (large - size) // 2) * ((inner - 1) / max(large - 1, 1))
         low = np.minimum(place.astype(np.int64), max(inner - 2, 0))
         part = (place - low).reshape([-1 if a == axis else 1 for a in range(4)])
-        v = (
-            v.take(first + low, axis) * (1 - part)
-            + v.take(first + np.minimum(low + 1, inner - 1), axis) * part
-        )
+        high = np.minimum(low + 1, inner - 1)
+        v = v.take(first + low, axis) * (1 - part) + v.take(first + high, axis) * part
     return v
 
 
@@ -335,11 +324,8 @@ def _signs(rngs: Rngs) -> Iterator[int]:
 
 
 def _mapped(v: Images, sources: Iterable[npt.NDArray[np.float64]]) -> Images:
-    """Each image under a linear map about its middle; black comes in.
-
-    Args:
-        v: the images.
-        sources: for each of them [2, 2], from a pixel of the result to where it is taken from.
+    """Each image under a linear map about its middle, which `sources` [2, 2] give from a pixel of
+    the result to where it is taken from; black comes in.
     """
     middle = (np.array(v.shape[2:]) - 1) / 2
     out = np.empty_like(v)

@@ -78,12 +78,8 @@ def labels(y: Tensor) -> Rows:
 
 
 def grouped(rows: Rows, owner: Rows, num_clients: int) -> Split:
-    """The split that gives `rows[i]` to client `owner[i]`, a client's rows in the order given.
-
-    Args:
-        rows: [total] pool rows.
-        owner: [total] clients in [0, num_clients).
-        num_clients: M.
+    """The split that gives pool row `rows[i]` [total] to client `owner[i]`, a client's rows in the
+    order given.
     """
     index = torch.from_numpy(rows[np.argsort(owner, kind="stable")].astype(np.int32))
     return Split(index, _offsets(np.bincount(owner, minlength=num_clients)))
@@ -102,14 +98,8 @@ def consecutive(rows: Rows, sizes: Rows, cap: int | None = None) -> Split:
 def hold_out(
     rows: Rows, sizes: Rows, fraction: float, rng: np.random.Generator
 ) -> tuple[Split, Split]:
-    """Train and test split: every client's rows shuffled, the first of them, the fraction
-    rounded down, to train.
-
-    Args:
-        rows: [total] pool rows, client after client.
-        sizes: [M] rows of every client.
-        fraction: share of the training part, in (0, 1).
-        rng: decides the order.
+    """Train and test split of pool rows [total], client after client, `sizes` [M] each: every
+    client's rows shuffled, the first of them, the fraction rounded down, to train.
     """
     owner = np.repeat(np.arange(len(sizes)), sizes)
     rows = rows[np.lexsort((rng.random(len(rows)), owner))]  # shuffled within each client
@@ -132,16 +122,9 @@ def shuffled_classes(
 def spread(
     y: Rows, first: int, shares: Rows, num_clients: int, stream: Stream, cap: int | None
 ) -> Split:
-    """The split of one set among clusters, whose examples are spread over their clients equally and
-    at random.
-
-    Args:
-        y: [N] labels of the set.
-        first: the pool row that it begins at.
-        shares: [G, Y] rows of each class for each cluster.
-        num_clients: M, a multiple of G.
-        stream: decides who gets what.
-        cap: at most this many rows per client, None for all.
+    """The split of a set with labels [N], whose first row is pool row `first`, among clusters that
+    get `shares` [G, Y] rows of each class. A cluster's rows are spread over its M / G clients
+    equally and at random, at most `cap` each; None for all.
     """
     classes, ends = shuffled_classes(y, shares.shape[1], stream.fold(0).numpy()), shares.cumsum(0)
     parts, sizes = [], []
@@ -153,16 +136,8 @@ def spread(
 
 
 def deal(counts: Rows, classes: list[Rows]) -> tuple[Rows, Rows]:
-    """Rows and sizes of clients that take `counts` rows off the top of each class, without sharing
-    any.
-
-    Args:
-        counts: [M, Y] rows of each class for each client; a column sums to at most the class's
-            length.
-        classes: Y arrays of rows.
-
-    Returns:
-        rows [total], client after client, and sizes [M].
+    """Rows [total], client after client, and sizes [M] of clients that take `counts` [M, Y] rows
+    off the top of each class, without sharing any; a column sums to at most the class's length.
     """
     num_clients = len(counts)
     owner = np.concatenate([np.repeat(np.arange(num_clients), column) for column in counts.T])

@@ -18,7 +18,7 @@ class BalancedDirichlet(DirichletLabels):
     """As `DirichletLabels`, but a client that holds N / M training examples or more gets none of
     the classes that come later.
 
-    A client exceeds N / M by less than its part of one class. Attributes: see `DirichletLabels`.
+    A client exceeds N / M by less than its part of one class.
     """
 
     def draw(self, supply: Rows, rng: np.random.Generator) -> npt.NDArray[np.float64]:

@@ -27,7 +27,6 @@ class ClassDirichlet(BalancedDirichlet):
 
     Attributes:
         classes_per_client: C.
-        num_clients, alpha, min_examples: see `DirichletLabels`.
     """
 
     classes_per_client: AtLeastOne = 2

@@ -21,8 +21,7 @@ class ClientDirichlet(DirichletLabels):
 
     No draws use up every class exactly. What is over or missing is shared by all clients in
     proportion to what they drew (iterative proportional fitting), so that the last ones do not take
-    what is left. The test set is divided in the same proportions. Attributes: see
-    `DirichletLabels`.
+    what is left. The test set is divided in the same proportions.
     """
 
     def draw(self, supply: Rows, rng: np.random.Generator) -> npt.NDArray[np.float64]:

@@ -22,7 +22,6 @@ class LabelGroupDirichlet(DirichletLabels):
 
     Attributes:
         label_groups: at most the number of classes, which gives `DirichletLabels`.
-        num_clients, alpha, min_examples: see `DirichletLabels`.
     """
 
     label_groups: AtLeastOne = 3

@@ -6,7 +6,7 @@ other, joined by +: `rotate 90 + colour red`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,13 +91,9 @@ class Change:
             channels = 3 if step.colours else channels
             part = step.corruption
             made_for = [c for c in (1, 3) if part is None or part.constants(c) is not None]
-            require(
-                channels in made_for,
-                "partition.bank",
-                self.name,
-                f"{step.name} is for images with {' or '.join(map(str, made_for))} channels, and "
-                f"those of dataset={dataset} have {channels}",
-            )
+            needed = f"{step.name} is for images with {' or '.join(map(str, made_for))} channels"
+            allowed = f"{needed}, and those of dataset={dataset} have {channels}"
+            require(channels in made_for, "partition.bank", self.name, allowed)
 
 
 def parsed(text: str) -> Change:
@@ -132,16 +128,10 @@ def _step(words: Sequence[str], text: str) -> ChangeStep | None:
 def changed_into(
     images: torch.Tensor, change: Change, out: torch.Tensor, white: int, data_seed: int
 ) -> None:
-    """Writes the changed images to `out`.
+    """Writes the changed images [n, C, H, W] uint8 to `out` [n, C', H, W], with C' of 3 where C is
+    1 for a bank with colours; `white` is the largest value there is.
 
     What is drawn is a function of (data_seed, corruption, severity, number of the image).
-
-    Args:
-        images: [n, C, H, W] uint8, numbered from 0.
-        change: what is to be done.
-        out: [n, C', H, W] uint8, with C' of 3 where C is 1 for a bank with colours.
-        white: the largest value there is.
-        data_seed: of what is drawn.
     """
     for first in range(0, len(images), _AT_ONCE):
         part = images[first : first + _AT_ONCE].numpy()
@@ -208,15 +198,10 @@ def _corruption(name: str, severity: int) -> ChangeStep:
     corruption = CORRUPTIONS[name]
 
     def apply(images: Stored, canvas: Canvas) -> Stored:
-        rngs = list(_rngs(name, severity, canvas, len(images))) if corruption.draws else []
+        stream, drawn = Stream.of(canvas.data_seed, name, severity), len(images) * corruption.draws
+        rngs = [stream.fold(canvas.first + i).numpy() for i in range(drawn)]
         v = corrupted(images / float(canvas.white), corruption, severity, rngs)
         rounded: Stored = np.rint(v * canvas.white).astype(np.uint8)
         return rounded
 
     return ChangeStep(apply, name, corruption=corruption)
-
-
-def _rngs(name: str, severity: int, canvas: Canvas, count: int) -> Iterator[np.random.Generator]:
-    """A generator for each of `count` images."""
-    stream = Stream.of(canvas.data_seed, name, severity)
-    return (stream.fold(canvas.first + i).numpy() for i in range(count))

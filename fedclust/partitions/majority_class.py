@@ -56,12 +56,7 @@ class MajorityClass(OfExamples):
         return splits[0], splits[1], torch.arange(num_clients) // (num_clients // num_classes)
 
     def counts(self, smallest: int, num_classes: int) -> Rows:
-        """Examples of every class in every cluster, [Y, Y].
-
-        Args:
-            smallest: examples of the smallest class.
-            num_classes: Y.
-        """
+        """Examples of every class in every cluster, [Y, Y], of `smallest` of the smallest class."""
         size = rounded_down(self.used, smallest)
         own = rounded_down(self.majority, size)
         other = (size - own) // max(num_classes - 1, 1)

@@ -80,15 +80,8 @@ def class_counts(
     rng: np.random.Generator,
     spread: float = 2.0,
 ) -> Rows:
-    """Images of each class for each client, [M, Y].
-
-    Args:
-        dataset: named in errors.
-        supply: [Y] images of each class.
-        num_clients: M.
-        classes_per_client: c.
-        rng: decides the sizes.
-        spread: of the logarithm of a share.
+    """Images of each class for each client, [M, Y], of `supply` [Y] images of each class; `spread`
+    is of the logarithm of a share. Errors name the dataset.
     """
     num_classes = len(supply)
     allowed = f"at most the {num_classes} classes of dataset={dataset.name}"

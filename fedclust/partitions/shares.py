@@ -13,12 +13,8 @@ Counts = npt.NDArray[np.int64]
 
 
 def equal_shares(weight: Table, supply: Counts) -> Counts:
-    """Every class divided among the clusters in proportion to its weights, [G, Y]; without weight,
-    none.
-
-    Args:
-        weight: [G, Y] >= 0.
-        supply: [Y] examples of each class.
+    """The examples `supply` [Y] of every class divided among the clusters in proportion to weights
+    [G, Y] >= 0, [G, Y]; without weight, none.
     """
     total = weight.sum(0)
     ends = np.rint(supply * weight.cumsum(0) / np.where(total > 0, total, 1)).astype(np.int64)
@@ -27,15 +23,11 @@ def equal_shares(weight: Table, supply: Counts) -> Counts:
 
 
 def solved_shares(owns: Table, supply: Counts, sizes: Counts) -> Counts:
-    """Shares whose clusters have exactly the given sizes, [G, Y].
+    """Shares [G, Y] whose clusters have exactly the given sizes [G], of the classes that they own:
+    1 in `owns` [G, Y], else 0.
 
-    Of all tables with these sizes and class totals proportional to the supply, the one nearest to
-    equal shares in relative entropy (iterative proportional fitting), then rounded.
-
-    Args:
-        owns: [G, Y] 1 where a cluster owns a class, else 0.
-        supply: [Y] examples of each class.
-        sizes: [G] examples of each cluster.
+    Of all tables with these sizes and class totals proportional to the supply [Y], the one nearest
+    to equal shares in relative entropy (iterative proportional fitting), then rounded.
 
     Raises:
         ConfigError: no such table exists.

@@ -87,19 +87,16 @@ def changes_of(bank: Sequence[str]) -> list[Change]:
 def transformed(
     pool: Pool, changes: Sequence[Change], chosen: Tensor, kept: bool, data_seed: int, name: str
 ) -> tuple[Tensor, Tensor]:
-    """Stored images, and where every image of the pool stands in them under each change.
+    """Stored images [.., C, H, W] uint8, and where every image of the pool stands in them under
+    each of G changes, [n, G] int64.
 
     Args:
-        pool: the images [n, C, H, W].
-        changes: G of them.
+        pool, changes, data_seed: the images [n, C, H, W], what is done to them, and the seed of
+            noise.
         chosen: [m] int64 ascending numbers of the images that are changed; the place of the others
             is that of the image as it is.
         kept: whether the images as they are are needed, though every change does something.
-        data_seed: of noise.
         name: of the dataset, for messages.
-
-    Returns:
-        x [.., C, H, W] uint8 and place [n, G] int64.
 
     Raises:
         ConfigError: the examples are no images, or the changes are not for such images.

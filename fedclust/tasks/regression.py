@@ -11,15 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedclust.core.task import (
-    Formula,
-    Reduction,
-    Score,
-    Task,
-    as_targets,
-    check_targets,
-    reduced,
-)
+from fedclust.core.task import Formula, Reduction, Score, Task, as_targets, check_targets, reduced
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DataError
 from fedclust.helpers.ranges import Positive
@@ -31,6 +23,8 @@ if TYPE_CHECKING:
 
 _MOST = 1e15  # standard deviations; the square of an error must fit into float32
 _PARTS = ("absolute_error", "squared_error", "target", "squared_target")
+_MAE = "mean absolute error over all test examples, in the target's unit"
+_R2 = "R², 1 - squared error / that of the mean of the test targets"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,22 +45,8 @@ class Regression(Task):
     delta: Annotated[Positive, OnlyWith("loss_by", "huber")] = 1.0
 
     targets: ClassVar = "numbers"
-    score: ClassVar[Score] = Score(
-        "mae",
-        "mean absolute error over all test examples, in the target's unit",
-        "Mean absolute error",
-        "lower",
-        "",
-    )
-    beside: ClassVar[tuple[Score, ...]] = (
-        Score(
-            "r2",
-            "R², 1 - squared error / that of the mean of the test targets",
-            "R²",
-            "higher",
-            "",
-        ),
-    )
+    score: ClassVar[Score] = Score("mae", _MAE, "Mean absolute error", "lower", "")
+    beside: ClassVar[tuple[Score, ...]] = (Score("r2", _R2, "R²", "higher", ""),)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor
 
 from fedclust.core.types import Dataset
-from fedclust.helpers.errors import DataError
+from fedclust.helpers.errors import ConfigError, DataError
+from fedclust.helpers.extras import install
 
 T = TypeVar("T")
 
@@ -26,14 +28,8 @@ def one_line(error: BaseException) -> str:
 def fetch(
     what: str, files: list[Path], root: Path, download: bool, work: Callable[[], object]
 ) -> None:
-    """Make sure that `files` exist.
-
-    Args:
-        what: the dataset's name, for the message.
-        files: what must be there.
-        root: the configured data.root.
-        download: whether `work` may be called.
-        work: downloads everything that is missing.
+    """Make sure that the files of the dataset `what` exist below data.root; with `download`, `work`
+    fetches what is missing.
 
     Raises:
         DataError: a file is missing and downloading is off, or failed.
@@ -49,13 +45,23 @@ def fetch(
         )
     try:
         work()
-    except (
-        Exception
-    ) as error:  # URLError, RuntimeError, OSError, BadZipFile: a download can fail in many ways
+    except Exception as error:  # a download can fail in many ways
         raise DataError(
             f"{what}: download into {root} failed ({one_line(error)}): check the network or place "
             f"{missing[0]} there by hand, see data.root"
         ) from error
+
+
+def installed(package: str, dataset: str, extra: str) -> Path:
+    """The folder of an installed package, which is not imported.
+
+    Raises:
+        ConfigError: it is not there; the message says which extra brings it.
+    """
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ConfigError(f"dataset={dataset} needs the package {package}: {install(extra)}")
+    return Path(spec.origin).parent
 
 
 def read(what: str, where: Path | str, work: Callable[[], T], key: str = "data.root") -> T:
@@ -105,19 +111,14 @@ def checked(dataset: Dataset, *, gaps: bool = False) -> Dataset:
     if dataset.x_train.shape[1:] != dataset.x_test.shape[1:]:
         raise DataError(
             f"{name}: training examples have shape {tuple(dataset.x_train.shape[1:])} but test "
-            "examples "
-            f"{tuple(dataset.x_test.shape[1:])}: both must be equal"
+            f"examples {tuple(dataset.x_test.shape[1:])}: both must be equal"
         )
     classes = dataset.y_train.dim() == 1 and not dataset.y_train.is_floating_point()
-    for part, x, y in (
-        ("train", dataset.x_train, dataset.y_train),
-        ("test", dataset.x_test, dataset.y_test),
-    ):
+    train, test = (dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test)
+    for part, (x, y) in (("train", train), ("test", test)):
         if len(x) != len(y):
-            raise DataError(
-                f"{name}: {len(x)} {part} examples but {len(y)} {part} labels: one label each is "
-                "needed"
-            )
+            both = f"{len(x)} {part} examples but {len(y)} {part} labels"
+            raise DataError(f"{name}: {both}: one label each is needed")
         if classes:
             _check_labels(f"{name}: {part} labels", y, dataset.num_classes)
     if classes and dataset.num_classes < 2:
@@ -143,6 +144,5 @@ def _check_labels(what: str, y: Tensor, num_classes: int) -> None:
     if len(y) and (int(y.min()) < 0 or int(y.max()) >= num_classes):
         raise DataError(
             f"{what} span {int(y.min())} to {int(y.max())}: they must lie in 0 to "
-            f"{num_classes - 1}, "
-            f"the classes of the training labels or of the dataset"
+            f"{num_classes - 1}, the classes of the training labels or of the dataset"
         )

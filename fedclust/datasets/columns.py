@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -81,10 +81,10 @@ class NamedColumns:
         kept = np.flatnonzero(~gaps)
         if len(kept) == self.size:
             return self
-        self.remarks.append(
-            f"{self.what}: {counted(int(gaps.sum()), 'row')} of {self.size} without a value in "
-            f"{few(names)} {'is' if gaps.sum() == 1 else 'are'} left out"
+        left_out = (
+            f"{counted(int(gaps.sum()), 'row')} of {self.size} without a value in {few(names)}"
         )
+        self.remark(f"{left_out} {'is' if gaps.sum() == 1 else 'are'} left out")
         first = int((kept < self.first).sum())
         return replace(self, read=lambda name: self.read(name)[kept], size=len(kept), first=first)
 
@@ -105,10 +105,8 @@ class NamedColumns:
             cure = ", which may be one of totals, out" if last and self.size > 1 else " out"
             if any(len(gaps.get(name, ())) for name in label):
                 cure += "; dataset.unlabelled=drop leaves out all rows without an outcome"
-            raise DataError(
-                f"{self.what} has no value in column {'; in '.join(told)}: fill it or take the row"
-                f"{cure}"
-            )
+            where = f"column {'; in '.join(told)}"
+            raise DataError(f"{self.what} has no value in {where}: fill it or take the row{cure}")
 
     def values(self, key: str, name: str) -> Array:
         """The values of the column that the config key names, [N], none of them missing; words
@@ -121,6 +119,10 @@ class NamedColumns:
         values = self.read(name)
         self.whole([name])
         return self.trimmed(name, values)
+
+    def remark(self, text: str) -> None:
+        """Add a remark on the table."""
+        self.remarks.append(f"{self.what}: {text}")
 
     def trimmed(self, name: str, values: Array) -> Array:
         """Values [N] of which words lose the blanks around them; a remark tells of them."""
@@ -233,6 +235,15 @@ class NamedColumns:
                 f"{self.what}, column {name}: {' and '.join(map(repr, same))} {how}, and count as "
                 "different"
             )
+
+
+def only_named(what: str, names: Iterable[str]) -> NamedColumns:
+    """Columns without values, whose names alone are looked at.
+
+    Raises:
+        DataError: two have one name.
+    """
+    return NamedColumns(what=what, names=[*names], read=lambda _: np.empty(0), size=0)
 
 
 def no_values() -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,6 +23,7 @@ from fedclust.datasets.columns import (
     listed,
     name_columns,
     no_values,
+    only_named,
     shown,
 )
 from fedclust.datasets.inputs import Tabular
@@ -158,7 +159,7 @@ class Csv(CsvSigns, Tabular):
                 folders = dict(name.split("=", 1) for name in inside.parts[:-1] if "=" in name)
                 for name, value in {**folders, _FILE: str(inside.with_suffix(""))}.items():
                     one[name] = value
-                _named(f"csv: {file}", map(str, one.columns)).known("dataset", self.used)
+                only_named(f"csv: {file}", map(str, one.columns)).known("dataset", self.used)
             table = pd.concat(tables, ignore_index=True, sort=False)
         names = [str(name) for name in table.columns]
         remarks = passed_over("csv", path)
@@ -245,12 +246,10 @@ def csv_table(
     """The table of a CSV file.
 
     Args:
-        what: the dataset's kind, for messages.
-        path: the file.
+        what, path: the dataset's kind, which begins messages, and the file.
         needed: columns that are asked for.
         words: columns that stay text, of which only an empty field is a gap.
-        separator, decimal: between two fields and before fractions.
-        encoding: of the text.
+        separator, decimal, encoding: see `CsvSigns`.
 
     Raises:
         DataError: it is another encoding, two columns have one name, or a row has more fields than
@@ -317,7 +316,7 @@ def _read_table(
 
     given = [str(name) for name in first.iloc[0]] if len(first) else []
     # pandas gives the second of two columns another name, and those without one
-    _named(f"{what}: {path}", filter(None, given))
+    only_named(f"{what}: {path}", filter(None, given))
     names = list(pd.read_csv(path, nrows=0, **how).columns)
     if len(names) == 1 and needed[0] not in names:
         other = next((sign for sign in ";\t|," if sign in names[0]), None)
@@ -333,7 +332,7 @@ def _read_table(
         all_there = set(needed) <= set(names)
         warnings.simplefilter("error" if all_there else "ignore", pd.errors.ParserWarning)
         try:
-            table = pd.read_csv(
+            return pd.read_csv(
                 path,
                 low_memory=False,  # else the kind of a column may change within it
                 dtype=dict.fromkeys(text, "object"),
@@ -347,7 +346,6 @@ def _read_table(
                 f"{what}: {path} has a row with more fields than its first line names columns: "
                 "name every column, or take the field out"
             ) from error
-    return table
 
 
 def _check_points(what: str, table: Any, decimal: str) -> None:
@@ -371,15 +369,6 @@ def _check_points(what: str, table: Any, decimal: str) -> None:
                 f"{typed('dataset.decimal', decimal)} a point is no decimal sign; take points "
                 "between thousands out"
             )
-
-
-def _named(what: str, names: Iterable[str]) -> NamedColumns:
-    """Columns without values, whose names alone are looked at.
-
-    Raises:
-        DataError: two have one name.
-    """
-    return NamedColumns(what=what, names=[*names], read=lambda _: np.empty(0), size=0)
 
 
 def _order(column: Any) -> list[str] | None:

@@ -20,9 +20,8 @@ from torch import Tensor
 
 from fedclust.core.task import Targets
 from fedclust.core.types import Dataset
-from fedclust.datasets.checks import read
+from fedclust.datasets.checks import installed, read
 from fedclust.datasets.columns import NamedColumns, Owners
-from fedclust.datasets.extra import installed
 from fedclust.datasets.inputs import Inputs, Tabular
 from fedclust.datasets.normalise import WORDS, check_word
 from fedclust.datasets.parts import table_dataset
@@ -92,9 +91,26 @@ class HuggingFace(Tabular):
         return None if self.test is None else torch.arange(table.size) >= table.first
 
     def examples(self, table: NamedColumns, label: Tensor, whose: Owners) -> Inputs | Tensor:
-        if self.image is None:
+        if (name := self.image) is None:
             return super().examples(table, label, whose)
-        return self._pictures(table, self.image)
+        values = table.values("dataset.image", name)
+        for row, value in enumerate(values):
+            if not isinstance(value, dict) or not {"bytes", "path"} <= set(value):
+                raise DataError(
+                    f"{table.what}, column {name}, row {row + 1} holds no picture: dataset.image "
+                    "must name some"
+                )
+        if not len(values):
+            raise DataError(f"{table.what} holds no example: see dataset.train")
+
+        def sources() -> Iterator[tuple[str, Source]]:
+            for row, value in enumerate(values):
+                yield f"{table.what}, column {name}, row {row + 1}", self._source(value)
+
+        most = white(map(self._source, values))
+        return pictures(
+            "hf", "dataset.image", sources(), len(values), self.size, self.grayscale, most
+        )
 
     def _tables(self) -> NamedColumns:
         """The rows of both splits, one behind the other."""
@@ -163,27 +179,6 @@ class HuggingFace(Tabular):
                 "data.download=true takes a name from the Hugging Face Hub"
             )
         return datasets.load_dataset(self.path, self.config, revision=self.revision)
-
-    def _pictures(self, table: NamedColumns, name: str) -> Tensor:
-        """All pictures, [N, 1 or 3, H, W] uint8."""
-        values = table.values("dataset.image", name)
-        for row, value in enumerate(values):
-            if not isinstance(value, dict) or not {"bytes", "path"} <= set(value):
-                raise DataError(
-                    f"{table.what}, column {name}, row {row + 1} holds no picture: dataset.image "
-                    "must name some"
-                )
-        if not len(values):
-            raise DataError(f"{table.what} holds no example: see dataset.train")
-
-        def sources() -> Iterator[tuple[str, Source]]:
-            for row, value in enumerate(values):
-                yield f"{table.what}, column {name}, row {row + 1}", self._source(value)
-
-        most = white(map(self._source, values))
-        return pictures(
-            "hf", "dataset.image", sources(), len(values), self.size, self.grayscale, most
-        )
 
     def _source(self, value: dict[str, Any]) -> Source:
         """Where a picture is; its path is followed inside the saved folder only."""

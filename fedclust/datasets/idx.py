@@ -19,16 +19,11 @@ IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
 def load_idx(
     name: str, root: Path, parts: tuple[str, str], download: bool, **options: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x_train [N, 1, 28, 28] uint8, y_train [N] int64, x_test and y_test of four files.
+    """x_train [N, 1, 28, 28] uint8, y_train [N] int64, x_test and y_test of four files, whose names
+    begin with `parts`.
 
-    torchvision only downloads: to import it takes seconds.
-
-    Args:
-        name: torchvision's class, which knows where to download from; the files lie in its folder.
-        root: the configured data.root.
-        parts: what the names of training and test files begin with.
-        download: fetch missing files.
-        **options: further arguments of that class.
+    They lie in the folder of torchvision's class `name`, which with its `options` downloads them;
+    to import it takes seconds.
 
     Raises:
         DataError: a file is missing, corrupt or cannot be downloaded.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -54,12 +55,8 @@ class ImageFolder(Ranged):
                 "add it"
             )
         hidden = [one for part in ("train", "test") for one in _passed_over(path / part)]
-        remark = (
-            f"image_folder: {path}: passed over {len(hidden)} hidden or loose files and folders, "
-            f"such as {hidden[0].relative_to(path)}"
-            if hidden
-            else ""
-        )
+        what = f"image_folder: {path}: passed over {len(hidden)} hidden or loose files and folders"
+        remarks = [f"{what}, such as {one.relative_to(path)}" for one in hidden[:1]]
         most = white(file for file, _ in train.samples)
         x_train, x_test = self._read(train, most), self._read(test, most)
         scale, shift = affine(self.normalise, x_train)
@@ -74,7 +71,7 @@ class ImageFolder(Ranged):
                 scale=scale,
                 shift=shift,
                 names=Names(classes=tuple(train.classes)),
-                remarks=(remark,) if remark else (),
+                remarks=tuple(remarks),
             )
         )
         return told_of_copies(made)
@@ -86,12 +83,9 @@ class ImageFolder(Ranged):
                 "test/"
             )
         _check_files(folder)
-        return read(
-            "image_folder",
-            folder,
-            lambda: _Shown(folder, is_valid_file=lambda file: _is_shown(file, folder)),
-            key="dataset.path",
-        )
+        is_shown = partial(_is_shown, folder=folder)
+        work = partial(_Shown, folder, is_valid_file=is_shown)
+        return read("image_folder", folder, work, key="dataset.path")
 
     def _read(self, found: _Shown, most: int) -> Tensor:
         sources = ((str(file), str(file)) for file, _ in found.samples)

@@ -166,7 +166,7 @@ class CIFAR10(_Images):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_view(self.normalise, self.crop, self.augment)
+        check_view(self.normalise, self.crop)
 
     def _view(self) -> Any:
         return view_of((3, 32, 32), self.normalise, self.crop, self.augment)
@@ -180,13 +180,12 @@ class CIFAR10(_Images):
         folder = root / kind.base_folder
         files = [folder / file for file, _ in kind.train_list + kind.test_list]
         fetch(self.called, files, root, self.download, lambda: kind(root, download=True))
-        train, test = (
-            read(self.called, folder, partial(kind, root, train=part)) for part in (True, False)
-        )
-        x_train, x_test = (
-            torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous() for part in (train, test)
-        )
-        return x_train, torch.tensor(train.targets), x_test, torch.tensor(test.targets)
+        arrays = list[Tensor]()
+        for is_train in (True, False):
+            part = read(self.called, folder, partial(kind, root, train=is_train))
+            arrays.append(torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous())
+            arrays.append(torch.tensor(part.targets))
+        return arrays[0], arrays[1], arrays[2], arrays[3]
 
 
 # superclass of every class of CIFAR-100, both in alphabetical order

@@ -68,9 +68,8 @@ class Tabular(Ranged):
         normalise: mean_std (per feature, of the training rows of all clients), client (of those
             of each client) or none.
         fill: what a gap becomes: median, mean or most_frequent value of the training rows of all
-            clients (of the client's own with normalise=client);
-            indicator takes the mean and adds a feature that says where there was none. None
-            refuses gaps.
+            clients (of the client's own with normalise=client); indicator takes the mean and adds a
+            feature that says where there was none. None refuses gaps.
         categories: onehot (a feature for each word), ordinal (their numbers in sorted order, or
             in the order that parquet knows) or ids (these numbers, 0, 1, …, which are not scaled,
             for a network that looks them up); a word that no training row has is unknown. A mapping
@@ -172,13 +171,8 @@ class Inputs:
 def read_targets(
     table: NamedColumns, columns: str | Sequence[str], targets: Targets
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """What a task predicts, and its names: classes [N] int64, numbers [N, T] float64 or flags
-    [N, T] uint8.
-
-    Args:
-        table: the columns.
-        columns: of dataset.label.
-        targets: what the task needs.
+    """What a task predicts from columns of dataset.label, and its names: classes [N] int64, numbers
+    [N, T] float64 or flags [N, T] uint8.
 
     Raises:
         ConfigError: several columns of classes.
@@ -193,9 +187,9 @@ def read_targets(
             numbers = np.array(known, dtype=np.float64)
             tell_of_gaps(table, names[0], numbers[y.numpy()], "the label")
             if len(known) > _CLASSES and numbers.max() - numbers.min() >= len(known):
-                table.remarks.append(
-                    f"{table.what}: the {len(known)} numbers of column {names[0]}, {few(known)}, "
-                    "are taken as classes without an order; task=regression predicts numbers"
+                table.remark(
+                    f"the {len(known)} numbers of column {names[0]}, {few(known)}, are taken as "
+                    "classes without an order; task=regression predicts numbers"
                 )
         return y, known
     require(len(names) > 0, "dataset.label", columns, "at least one column")
@@ -211,13 +205,12 @@ def read_targets(
                 f"{table.what} has {shown(one.values[row])} in column {one.name}, row {row + 1}, "
                 f"which dataset.label names: this task needs {kind}"
             )
-    for one in read:
         tell_of_gaps(table, one.name, one.number, "a target")
     events = [one.name for one in read if set(one.number.tolist()) == {0, 1}]
     times = [one.name for one in read if one.name not in events and one.number.min() >= 0]
     if targets == "numbers" and len(events) == len(times) == 1 and len(read) == 2:
-        table.remarks.append(
-            f"{table.what}: targets {times[0]} and {events[0]}, which is 0 or 1, are predicted as "
+        table.remark(
+            f"targets {times[0]} and {events[0]}, which is 0 or 1, are predicted as "
             "two numbers; if they are a time and whether something happened by then, nothing here "
             "knows of censoring"
         )
@@ -226,13 +219,8 @@ def read_targets(
 
 
 def read_inputs(table: NamedColumns, wanted: Tabular, label: Tensor, whose: Owners) -> Inputs:
-    """The features of a table.
-
-    Args:
-        table: the columns.
-        wanted: which of them, and how.
-        label: targets of the rows, see `read_targets`, to find columns that repeat them.
-        whose: the clients, between which columns may differ.
+    """The features of a table, with remarks on columns that repeat the label, see `read_targets`,
+    or differ between clients.
 
     Raises:
         DataError: there are none, or some hold no finite numbers; all such columns are named.
@@ -275,23 +263,17 @@ def read_inputs(table: NamedColumns, wanted: Tabular, label: Tensor, whose: Owne
         table.tell_alike(one.name, one.known)
         if one.is_mixed and not one.is_named:
             number = one.words[np.isfinite(one.number)][0]
-            table.remarks.append(
-                f"{table.what}: column {one.name} mixes words with numbers such as {number}: all "
-                "of it is read as words"
-            )
+            mixes = f"column {one.name} mixes words with numbers such as {number}"
+            table.remark(f"{mixes}: all of it is read as words")
         if one.is_sorted and len(one.known) > 2:
             order_of = "the order of its numbers" if by_number(one.known) else "sorted order"
             order = typed("dataset.categories", {one.name: ["first", "second", "third"]})
-            table.remarks.append(
-                f"{table.what}: column {one.name} is numbered in {order_of}, "
-                f"{_in_order(one.known)}; {order} gives another"
-            )
+            shown_order = f"{order_of}, {_in_order(one.known)}"
+            table.remark(f"column {one.name} is numbered in {shown_order}; {order} gives another")
         if one.coding == "onehot" and not indicated and one.gaps.any():
-            table.remarks.append(
-                f"{table.what}: column {one.name} has no word in "
-                f"{counted(int(one.gaps.sum()), 'row')}: all its inputs are 0 there, whatever "
-                "dataset.fill says"
-            )
+            rows = counted(int(one.gaps.sum()), "row")
+            whatever = "all its inputs are 0 there, whatever dataset.fill says"
+            table.remark(f"column {one.name} has no word in {rows}: {whatever}")
     return features_of([(one, one.how(indicated=indicated)) for one in columns])
 
 
@@ -332,7 +314,7 @@ def _check(table: NamedColumns, columns: Sequence[Column], wanted: Tabular) -> N
     if dates:
         said.append(f"dates in {_columns(dates)}: give a number of days, or leave them out")
     others = [one for one in columns if one.odd.any() and not one.is_dates and not one.is_named]
-    commas = [one for one in others if 2 * sum(map(_is_comma, one.values[one.odd])) > one.odd.sum()]
+    commas = [one for one in others if 2 * _commas(one) > one.odd.sum()]
     if commas:
         said.append(
             f"numbers with commas in {_columns([one.name for one in commas])}: "
@@ -345,10 +327,8 @@ def _check(table: NamedColumns, columns: Sequence[Column], wanted: Tabular) -> N
         row = int(np.flatnonzero(one.odd)[0])
         signs = " and ".join(map(shown_sign, _signs(one)))
         cure = f" (take {signs} out)" if signs else ""
-        said.append(
-            f"{shown(one.values[row])} in column {one.name}, row {row + 1}: features must be "
-            f"numbers{cure}"
-        )
+        where = f"{shown(one.values[row])} in column {one.name}, row {row + 1}"
+        said.append(f"{where}: features must be numbers{cure}")
     words = [one for one in columns if one.is_words and not one.is_dates]
     words = [one for one in words if one not in commas and one not in mixed]
     many = [one.name for one in words if len(set(one.words[~one.gaps].tolist())) > _MOST]
@@ -357,19 +337,16 @@ def _check(table: NamedColumns, columns: Sequence[Column], wanted: Tabular) -> N
         each = [f"{one.name} ({_first(one)})" for one in unsaid]
         said.append(f"words in {_columns(each)}: features must be numbers")
     elif many:
-        said.append(
-            f"more than {_MOST} different words in {_columns(many)}: they are no categories"
-        )
+        what = f"more than {_MOST} different words in {_columns(many)}"
+        said.append(f"{what}: they are no categories")
     some = [one.name for one in mixed if len(set(one.words.tolist())) <= _MOST]
     if unsaid or some:
         what = "words" if not some else f"all of {_columns(some)} as words"
         said[-1] += f"; {wanted.also(some, rest=bool(unsaid))} reads {what}"
     for one in words:
         if lacking := sorted({*one.words[~one.gaps].tolist()} - {*one.known}):
-            said.append(
-                f"{few(lacking)} in column {one.name}, which dataset.categories does not list: "
-                f"{few(one.known)}"
-            )
+            where = f"{few(lacking)} in column {one.name}"
+            said.append(f"{where}, which dataset.categories does not list: {few(one.known)}")
     gaps = [one for one in columns if one.gaps.any() and not one.is_dates]
     gaps = [one for one in gaps if not (one.is_words and one.coding == "onehot")]
     if wanted.fill is None and gaps:
@@ -388,9 +365,8 @@ def _check(table: NamedColumns, columns: Sequence[Column], wanted: Tabular) -> N
             )
         numbers = one.number[~np.isnan(one.number)]
         if largest := vanishing(numbers):
-            raise DataError(
-                f"{table.what} has at most {largest:.2g} in column {one.name}: {TOO_SMALL}"
-            )
+            most = f"at most {largest:.2g} in column {one.name}"
+            raise DataError(f"{table.what} has {most}: {TOO_SMALL}")
         # NaN of an array of floats is a gap here, as pandas has it
         odd = np.flatnonzero(np.abs(np.nan_to_num(one.number)) > np.finfo(np.float32).max)
         if len(odd):
@@ -417,5 +393,6 @@ def _first(one: Column) -> str:
     return f"{shown(one.values[row])} in row {row + 1}"
 
 
-def _is_comma(value: object) -> bool:
-    return isinstance(value, str) and bool(_COMMA.fullmatch(value.strip()))
+def _commas(one: Column) -> int:
+    """How many of its values are numbers with a comma."""
+    return sum(bool(_COMMA.fullmatch(str(value).strip())) for value in one.values[one.odd])

@@ -138,7 +138,11 @@ class Leaf(Ranged):
                 "words makes token ids of it; names of pictures need dataset.images, the folder "
                 "that holds them"
             )
-        flat = read("leaf", folder, lambda: _flat([one for _, one in rows]), key="dataset.path")
+
+        def numbers() -> list[npt.NDArray[np.float32]]:
+            return [np.asarray(one, dtype=np.float32).reshape(-1) for _, one in rows]
+
+        flat = read("leaf", folder, numbers, key="dataset.path")
         width = len(flat[0])
         if width == 0:
             raise DataError(f"leaf: {folder} has inputs without a number: give at least one")
@@ -214,11 +218,6 @@ def _part(folder: Path, users: _Users, names: list[str]) -> _Part:
     return _Part(folder, rows, labels, torch.tensor([place[name] for name, _ in rows]))
 
 
-def _flat(inputs: list[Any]) -> list[npt.NDArray[np.float32]]:
-    """The numbers of every input, one after the other."""
-    return [np.asarray(one, dtype=np.float32).reshape(-1) for one in inputs]
-
-
 def _json(file: Path) -> Any:
     return json.loads(file.read_bytes())
 
@@ -245,11 +244,8 @@ def _users(folder: Path) -> _Users:
     for file in files:
         plain_file(file, "leaf: ", "take it out of the folder")
         one = read("leaf", file, partial(_json, file), key="dataset.path")
-        lacking = [
-            key
-            for key, kind in _KEYS.items()
-            if not isinstance(one, dict) or not isinstance(one.get(key), kind)
-        ]
+        given = one if isinstance(one, dict) else {}
+        lacking = [key for key, kind in _KEYS.items() if not isinstance(given.get(key), kind)]
         if lacking:
             raise DataError(
                 f"leaf: {file} lacks {', '.join(lacking)}: LEAF's files have lists of users and "

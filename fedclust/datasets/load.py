@@ -29,7 +29,6 @@ class Load(Windows):
         days: days of every series.
         noise: standard deviation of the logarithm of every hour's load.
         data_seed: seed of everything drawn, the same for all seeds of a run.
-        length, horizon, stride, test_share: see `Windows`.
     """
 
     length: AtLeastOne = 24

@@ -59,11 +59,8 @@ def affine(
         scale = 1 / (sigma + 0.001)
         shift = -mu * scale
     elif mean is not None and std is not None:
-        sigma = torch.tensor(std, dtype=torch.float64).view(-1, 1, 1)
-        scale, shift = (
-            1 / (255 * sigma),
-            -torch.tensor(mean, dtype=torch.float64).view(-1, 1, 1) / sigma,
-        )
+        mu, sigma = (torch.tensor(of, dtype=torch.float64).view(-1, 1, 1) for of in (mean, std))
+        scale, shift = 1 / (255 * sigma), -mu / sigma
     else:
         mu, sigma = moments(images, per_channel=word != "by_row")
         if word == "by_row":

@@ -57,17 +57,14 @@ class Npz(Ranged):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_view(self.normalise, self.crop, self.augment)
+        check_view(self.normalise, self.crop)
         plain = self.vocabulary is None or self.normalise in ("mean_std", "none")
         allowed = "none, or left as it is, with dataset.vocabulary: token ids have no scale"
         require(plain, "dataset.normalise", self.normalise, allowed)
 
     def load(self, targets: Targets = "classes") -> Dataset:
-        """The arrays: uint8 stays uint8, everything else becomes float32; the classes are those of
-        y_train.
-
-        Args:
-            targets: what the task needs.
+        """The arrays for a task that needs `targets`: uint8 stays uint8, everything else becomes
+        float32; the classes are those of y_train.
 
         Raises:
             DataError: the file is missing, corrupt or lacks an array, an array has a wrong shape
@@ -95,10 +92,8 @@ class Npz(Ranged):
                 "N - 1, with examples or without"
             )
         if x_train.dtype != x_test.dtype:
-            raise DataError(
-                f"npz: {path} has x_train {x_train.dtype} but x_test {x_test.dtype}: both must be "
-                "equal"
-            )
+            kinds = f"x_train {x_train.dtype} but x_test {x_test.dtype}"
+            raise DataError(f"npz: {path} has {kinds}: both must be equal")
         num_classes = self.classes or int(y_train.max()) + 1
         if targets != "classes":
             num_classes = y_train.shape[1]
@@ -109,14 +104,14 @@ class Npz(Ranged):
         word = "by_row" if series and _rows_differ(x_train) else self.normalise
         word = "none" if tokens else word
         scale, shift = self._affine(word, x_train)
-        remark = ""
+        remarks = list[str]()
         if word == "by_row" != self.normalise:
-            remark = (
+            remarks.append(
                 f"npz: {path} has rows of x_train (N, H, W) on scales of their own, as channels of "
                 "a series: each is scaled by itself, as dataset.normalise=by_row does"
             )
         elif series and _rows_differ(x_train.transpose(2, 3)):
-            remark = (
+            remarks.append(
                 f"npz: {path} has columns of x_train (N, H, W) on scales of their own, and one "
                 "scale is taken for all: channels of a series belong first, (N, channels, length)"
             )
@@ -131,7 +126,7 @@ class Npz(Ranged):
                 scale=scale,
                 shift=shift,
                 view=view_of(tuple(x_train.shape[1:]), self.normalise, self.crop, self.augment),
-                remarks=(remark,) if remark else (),
+                remarks=tuple(remarks),
                 vocabulary=self.vocabulary,
                 fit=Fit(word) if word in ("mean_std", "by_row", "pixel") else None,
                 raw={"less": less},
@@ -161,18 +156,11 @@ class Npz(Ranged):
         return train, test, np.asarray(off, dtype=np.float64).tolist()
 
     def _affine(self, word: str, x_train: Tensor) -> tuple[Tensor, Tensor]:
-        require(
-            x_train.dtype == torch.uint8 or self.normalise not in ("unit", "inverted", PER_IMAGE),
-            "dataset.normalise",
-            self.normalise,
-            "mean_std, pixel or none when x_train is not uint8",
-        )
-        require(
-            word != "by_row" or x_train.dim() == 4,
-            "dataset.normalise",
-            word,
-            "mean_std, pixel or none with features (N, F)",
-        )
+        allowed, given = "mean_std, pixel or none", self.normalise
+        fits = x_train.dtype == torch.uint8 or given not in ("unit", "inverted", PER_IMAGE)
+        require(fits, "dataset.normalise", given, f"{allowed} when x_train is not uint8")
+        fits = word != "by_row" or x_train.dim() == 4
+        require(fits, "dataset.normalise", word, f"{allowed} with features (N, F)")
         return unchanged(x_train) if word == "none" else affine(word, x_train)
 
 
@@ -184,11 +172,9 @@ def _arrays(path: Path) -> dict[str, _Array]:
             f"needed, with {', '.join(_KEYS)}"
         )
     with loaded as file:
-        missing = [key for key in _KEYS if key not in file]
+        missing = ", ".join(key for key in _KEYS if key not in file)
         if missing:
-            raise DataError(
-                f"npz: {path} lacks {', '.join(missing)}: it must hold {', '.join(_KEYS)}"
-            )
+            raise DataError(f"npz: {path} lacks {missing}: it must hold {', '.join(_KEYS)}")
         return {key: _array(path, file, key) for key in _KEYS}
 
 
@@ -216,9 +202,8 @@ def _checked(path: Path, key: str, x: _Array) -> _Array:
             "(N, H, W), (N, H, W, 1), (N, H, W, 3) or (N, F) is needed, H, W and F at least 1"
         )
     if x.dtype.kind not in "uif":
-        raise DataError(
-            f"npz: {path} has {key} of type {x.dtype}: uint8 or a real number is needed"
-        )
+        what = f"npz: {path} has {key} of type {x.dtype}"
+        raise DataError(f"{what}: uint8 or a real number is needed")
     if largest := vanishing(x):
         raise DataError(f"npz: {path} has {key} of at most {largest:.2g}: {TOO_SMALL}")
     return x
@@ -241,7 +226,8 @@ def _rows_differ(x: Tensor) -> bool:
 
 
 def _labels(path: Path, key: str, y: _Array) -> Tensor:
-    if y.ndim == 2 and y.shape[1] > 1 and len(y) and _is_one_hot(y):
+    wide = y.ndim == 2 and y.shape[1] > 1 and len(y) and y.dtype.kind in "uifb"
+    if wide and np.isin(y, (0, 1)).all() and (y.sum(1) == 1).all():
         raise DataError(
             f"npz: {path} has {key} of shape {y.shape} with a single 1 in every row: save "
             f"np.argmax({key}, 1), the numbers of the classes"
@@ -255,11 +241,6 @@ def _labels(path: Path, key: str, y: _Array) -> Tensor:
     if y.size and y.max() > np.iinfo(np.int64).max:
         raise DataError(f"npz: {path} has {key} up to {y.max()}: labels must fit int64")
     return torch.from_numpy(y.reshape(-1).astype(np.int64))
-
-
-def _is_one_hot(y: _Array) -> bool:
-    """Whether every row has a single 1, and zeros."""
-    return y.dtype.kind in "uifb" and bool(np.isin(y, (0, 1)).all() and (y.sum(1) == 1).all())
 
 
 def _targets(targets: Targets, path: Path, key: str, y: _Array) -> Tensor:

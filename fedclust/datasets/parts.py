@@ -54,7 +54,7 @@ def table_dataset(options: Tabular, table: NamedColumns, name: str, targets: Tar
             f"{table.what} leaves no row to train on: lower dataset.test_share, or see which rows "
             "the data name for training"
         )
-    tell_of_targets(table, y.numpy(), known, whose, classes=y.dim() == 1)
+    tell_of_targets(table, y.numpy(), known, whose)
     if unit_of is None:
         tell_of_units(table, owner, tests, how)
     unseen = [known[k] for k in range(len(known)) if not bool((y[~tests] == k).any())]
@@ -117,8 +117,6 @@ def _as_float32(
         values = examples.x[:, place][~np.isnan(examples.x[:, place])]
         many, left = (len(np.unique(one)) for one in (values, values.astype(np.float32)))
         if left < 0.9 * many:
-            table.remarks.append(
-                f"{table.what}: column {name} has {many} values, of which float32 tells {left} "
-                "apart; dataset.normalise=mean_std keeps them apart"
-            )
+            what = f"column {name} has {many} values, of which float32 tells {left} apart"
+            table.remark(f"{what}; dataset.normalise=mean_std keeps them apart")
     return as_float32(examples.x, 0), [0.0] * len(examples.names)

@@ -45,14 +45,12 @@ def pictures(
     grayscale: bool,
     most: int,
 ) -> Tensor:
-    """All pictures, [N, 1 or 3, H, W] uint8, each read and resized once.
+    """All N >= 1 pictures, [N, 1 or 3, H, W] uint8, each read and resized once; see `picture`.
 
     Args:
-        what: the dataset's kind, for messages.
-        key: the config key that decides where they are.
+        what, key: the dataset's kind, and the key that decides where they are, for messages.
         sources: where each is, for messages, and itself.
-        number: N, at least 1.
-        size, grayscale, most: see `picture`.
+        number, size, grayscale, most: N, and how each is read.
 
     Raises:
         DataError: one cannot be read, or they differ in size where `size` is None.

@@ -61,11 +61,10 @@ def bring(
     folder: Path | None = None,
     download: Callable[..., Any] = urllib.request.urlopen,
 ) -> list[Path]:
-    """Write a federation below `root`; the files written.
+    """Write one of `PUBLISHERS` below `root`, which is data.root; the files written.
 
     Args:
-        name: one of `PUBLISHERS`.
-        root: data.root.
+        name, root: see above.
         folder: that holds the publisher's files; None downloads them.
         download: opens an address.
 
@@ -157,10 +156,8 @@ def _heart_disease(folder: Path) -> _Made:
         table: Any = pd.read_csv(together)
     elif None not in files:
         parts = [pd.read_csv(str(f), names=names, na_values="?") for f in files]
-        clients = ("cleveland", "hungary", "switzerland", "va")
-        table = pd.concat(
-            [part.assign(hospital=who) for part, who in zip(parts, clients, strict=True)]
-        )
+        clients = zip(parts, ("cleveland", "hungary", "switzerland", "va"), strict=True)
+        table = pd.concat([part.assign(hospital=who) for part, who in clients])
     else:
         return {}
     numbers = table[names].astype(float)
@@ -204,10 +201,9 @@ def _fsdd(folder: Path) -> _Made:
     if not files:
         return {}
     sounds = [_samples(file) for file in files]
-    content = (part for f, s in zip(files, sounds, strict=True) for part in (f.name.encode(), s))
-    _same(
-        "fsdd", _FSDD, (p if isinstance(p, bytes) else p.astype("<i2").tobytes() for p in content)
-    )
+    both = zip(files, sounds, strict=True)
+    content = (part for f, s in both for part in (f.name.encode(), s.astype("<i2").tobytes()))
+    _same("fsdd", _FSDD, content)
     words = [file.stem.split("_") for file in files]
     names = sorted({speaker for _, speaker, _ in words})
     x = np.stack([_log_mel(sound) for sound in sounds])
@@ -239,10 +235,8 @@ def _log_mel(sound: npt.NDArray[np.int16], rate: int = 8000) -> npt.NDArray[np.u
     rises, falls = (hertz - low) / (middle - low), (high - hertz) / (high - middle)
     bands = np.minimum(rises, falls).clip(0) @ power.T  # [32, 32]
     decibels = 10 * np.log10(np.maximum(bands, 1e-12) / max(bands.max(), 1e-12))
-    scaled: npt.NDArray[np.uint8] = np.round((decibels.clip(-80, 0) / 80 + 1) * 255).astype(
-        np.uint8
-    )
-    return scaled
+    scaled = np.round((decibels.clip(-80, 0) / 80 + 1) * 255)
+    return np.asarray(scaled, dtype=np.uint8)
 
 
 def _hapt(folder: Path) -> _Made:
@@ -261,9 +255,8 @@ def _hapt(folder: Path) -> _Made:
         if activity > 6:  # from one posture to the next
             continue
         tail = f"exp{experiment:02d}_user{person:02d}.txt"
-        series = np.hstack(
-            [np.loadtxt(labels.parent / f"{kind}_{tail}") for kind in ("acc", "gyro")]
-        )
+        files = [labels.parent / f"{kind}_{tail}" for kind in ("acc", "gyro")]
+        series = np.hstack([np.loadtxt(file) for file in files])
         stretch = series[first - 1 : last]
         cut = len(stretch) - len(stretch) // 5
         for is_test, part in ((False, stretch[:cut]), (True, stretch[cut:])):
@@ -298,15 +291,9 @@ def _arrays(x: _Array, y: _Array, owner: _Array, tests: _Array) -> _Made:
     table = "\n".join(["split,client,row", *rows]) + "\n"
     parts = {"train": ~tests, "test": tests}
     arrays = {f"{k}_{part}": v[of] for part, of in parts.items() for k, v in (("x", x), ("y", y))}
-    return {".npz": _npz(**arrays), "_clients.csv": table.encode()}
-
-
-def _npz(**arrays: _Array) -> bytes:
-    import numpy as np
-
     file = io.BytesIO()
     np.savez_compressed(file, allow_pickle=False, **arrays)
-    return file.getvalue()
+    return {".npz": file.getvalue(), "_clients.csv": table.encode()}
 
 
 _HEART = "2359e15949a303e596d4416ad97dbc988819c215e6e100a454b94ce1d6a59616"

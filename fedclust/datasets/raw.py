@@ -28,7 +28,7 @@ from torch import Tensor
 
 from fedclust.core.types import Federation, Pool
 from fedclust.datasets.column import Column, Read
-from fedclust.datasets.columns import NamedColumns, few, no_values, shown
+from fedclust.datasets.columns import few, no_values, only_named, shown
 from fedclust.datasets.fit import filled
 from fedclust.datasets.inputs import features_of
 from fedclust.datasets.normalise import as_float32
@@ -39,20 +39,18 @@ _KINDS = {"int64": "ui", "float32": "uif"}  # of arrays that become these
 
 
 def described(fed: Federation) -> dict[str, Any]:
-    """How the examples of a seed were made, see above.
-
-    Args:
-        fed: with what is seen of the data's own examples, not yet of features that a network makes.
+    """How the examples of a seed were made, see above; not yet those that a network makes of
+    them.
     """
     pool = fed.pool
     kind = "uint8" if pool.x.dtype == torch.uint8 else "float32"
-    scaled = {"scale": pool.scale.tolist(), "shift": pool.shift.tolist()}
     return {
         "features": list(fed.names.features),
         "clients": list(fed.names.clients),
         "shape": list(pool.x.shape[1:]),
         "kind": kind if pool.vocabulary is None else "int64",
-        **scaled,
+        "scale": pool.scale.tolist(),
+        "shift": pool.shift.tolist(),
         "view": asdict(pool.view) if isinstance(pool.view, ImageToInput) else None,
         "vocabulary": pool.vocabulary,
         **fed.raw,
@@ -99,9 +97,7 @@ def _of_table(about: Mapping[str, Any], table: Any, client: int) -> Tensor:
             "of a CSV"
         )
     names = [str(name) for name in table.columns]
-    NamedColumns(
-        what="the table", names=names, read=lambda name: table[name].to_numpy(), size=len(table)
-    )
+    only_named("the table", names)  # refuses two columns of one name
     missing = [one.name for one in columns if one.name not in names]
     if missing:
         raise DataError(
@@ -110,11 +106,10 @@ def _of_table(about: Mapping[str, Any], table: Any, client: int) -> Tensor:
         )
     if not len(table):
         raise DataError("the table has no rows: give one or more")
-    read = [
-        (Column(one.name, _plain(table.iloc[:, names.index(one.name)], one)), one)
-        for one in columns
-    ]
-    for column, how in read:
+    read = list[tuple[Column, Read]]()
+    for how in columns:
+        column = Column(how.name, _plain(table.iloc[:, names.index(how.name)], how))
+        read.append((column, how))
         place = list(about["features"]).index(how.name) if how.kind != "onehot" else 0
         _check(column, how, filled="fill" in about and about["fill"][place] is not None)
     inputs = features_of(read)

@@ -86,7 +86,7 @@ class Series(CsvSigns, Windows):
         )
 
     def _over_gaps(self, tables: Mapping[str, Any]) -> Iterator[str]:
-        """A remark on dates that are not of equal steps, where nobody says that rows have times."""
+        """Remarks on dates that are not of equal steps, where nobody says that rows have times."""
         wanted = (self.value, *self.features, self.client, self.group)
         for name in next(iter(tables.values())).columns if self.time is None else ():
             odd = list[tuple[str, Any, Any]]()
@@ -265,15 +265,13 @@ class Series(CsvSigns, Windows):
         )
 
     def _group(self, client: str, table: Any) -> str:
+        where = f"series: client {client}"
         if table[self.group].isna().any():
-            raise DataError(
-                f"series: client {client} has no group in a row of column {self.group}: fill it"
-            )
+            raise DataError(f"{where} has no group in a row of column {self.group}: fill it")
         own = _names(table[self.group]).unique()
         if len(own) != 1:
             raise DataError(
-                f"series: client {client} is in {len(own)} groups of column {self.group}: one is "
-                "needed"
+                f"{where} is in {len(own)} groups of column {self.group}: one is needed"
             )
         return str(own[0])
 

@@ -47,9 +47,7 @@ def tell_of_inputs(
     """Remark on inputs that clients have in units or codes of their own, or have never measured.
 
     Args:
-        table: the columns.
-        columns: the inputs.
-        whose: the clients.
+        table, columns, whose: the table, its inputs and its clients.
         apart: whether each client is scaled by itself, so that units do not matter.
         indicated: whether the gaps of a column become an input of their own.
     """
@@ -67,30 +65,20 @@ def tell_of_inputs(
         becomes = "what dataset.fill puts there is the others'"
         if indicated:
             becomes = "the input that says where gaps are says which client it is"
-        table.remarks.append(
-            f"{table.what}: no value of column {some_of(each, _SHOWN, '; of ')}: {becomes}; "
-            "dataset.exclude leaves a column out"
-        )
+        what = f"no value of column {some_of(each, _SHOWN, '; of ')}"
+        table.remark(f"{what}: {becomes}; dataset.exclude leaves a column out")
     for one in columns:
         values = one.words if one.is_words else one.number
         own = {client: values[places][~one.gaps[places]] for client, places in rows.items()}
         for said in told(own, f"column {one.name}, an input,", one.is_words, apart=apart):
-            table.remarks.append(f"{table.what}: {said}")
+            table.remark(said)
 
 
-def tell_of_targets(
-    table: NamedColumns, y: Values, names: Sequence[str], whose: Owners, *, classes: bool
-) -> None:
-    """Remark on classes that clients code differently, or targets in units of their own.
-
-    Args:
-        table: the columns.
-        y: classes [N], or targets [N, T].
-        names: of the classes, or of the targets.
-        whose: the clients.
-        classes: which of both.
+def tell_of_targets(table: NamedColumns, y: Values, names: Sequence[str], whose: Owners) -> None:
+    """Remark on classes [N] that clients code differently, or targets [N, T] in units of their
+    own; `names` are of the classes, or of the targets.
     """
-    rows = _rows(whose)
+    rows, classes = _rows(whose), y.ndim == 1
     if len(rows) < 2:
         return
     if classes:
@@ -103,27 +91,26 @@ def tell_of_targets(
     for what, values in columns.items():
         own = {client: values[places] for client, places in rows.items()}
         for said in told(own, what, classes, apart=False):
-            table.remarks.append(f"{table.what}: {said}")
+            table.remark(said)
 
 
 def told(
     values: Mapping[str, Values], what: str, is_coded: bool, *, apart: bool = False
 ) -> Iterator[str]:
-    """What the checks say of the values of every client, none of them missing.
+    """What the checks say of the values of every client by its name, none of them missing.
 
     Args:
-        values: by the names of clients.
+        values: of the clients.
         what: they are, for the remark.
         is_coded: whether they are classes or categories, and no numbers.
         apart: whether units do not matter.
     """
     enough = {client: own for client, own in values.items() if len(own) >= _FEWEST}
-    for check in _CHECKS:
-        if check.of == ("measurements" if is_coded else "categories"):
+    for check in _CHECKS if len(enough) > 1 else ():
+        other = check.of == ("measurements" if is_coded else "categories")
+        if other or (apart and check.find is _units):
             continue
-        if apart and check.find is _units:
-            continue
-        if len(enough) > 1 and (said := check.find(enough)):
+        if said := check.find(enough):
             yield f"{what} {said}: {check.cure}"
 
 
@@ -170,27 +157,18 @@ def _units(values: Mapping[str, Values]) -> str:
         return ""
     times = float(sizes[1] / sizes[0])
     few_of, others = (below, above) if len(below) <= len(above) else (above, below)
-    here, there = (_span(part, values) for part in (few_of, others))
-    return (
-        f"is {here} at {some_of(few_of, _SHOWN)} and {there} at {_rest(others)}, "
-        f"about {times:.3g} times apart"
-    )
+    all_of = [np.concatenate([values[client] for client in part]) for part in (few_of, others)]
+    one, other = (f"{own.min():.4g} to {own.max():.4g}" for own in all_of)
+    where = f"is {one} at {some_of(few_of, _SHOWN)} and {other} at {_rest(others)}"
+    return f"{where}, about {times:.3g} times apart"
 
 
 def _sizes(part: Sequence[str], values: Mapping[str, Values]) -> tuple[list[float], list[float]]:
     """The spread of every client's values relative to their middle, and their middle."""
     own = [values[client][values[client] > 0] for client in part]
     middles = [float(np.median(one)) for one in own]
-    spreads = [
-        float(np.subtract(*np.quantile(one, (0.75, 0.25)))) / middle
-        for one, middle in zip(own, middles, strict=True)
-    ]
-    return spreads, middles
-
-
-def _span(part: Sequence[str], values: Mapping[str, Values]) -> str:
-    both = np.concatenate([values[client] for client in part])
-    return f"{both.min():.4g} to {both.max():.4g}"
+    widths = [float(np.subtract(*np.quantile(one, (0.75, 0.25)))) for one in own]
+    return [width / middle for width, middle in zip(widths, middles, strict=True)], middles
 
 
 def _shifted(values: Mapping[str, Values]) -> str:

@@ -48,7 +48,7 @@ def without_slips(
         said = f"is an input all the same; {out} leaves it out, too"
     why = {**dict.fromkeys(index, "numbers the rows"), **dict.fromkeys(empty, "is empty")}
     for name, reason in {**why, **dict.fromkeys(same, copy)}.items():
-        table.remarks.append(f"{table.what}: column {name} {reason} and {said}")
+        table.remark(f"column {name} {reason} and {said}")
     if exclude:
         return columns
     return [one for one in columns if one.name not in {*slips, *same}]
@@ -102,13 +102,11 @@ def tell(
     gaps: bool,
     out: Callable[[str], str],
 ) -> None:
-    """Remark on inputs that may be no inputs: numbers of a patient or a row, what a label was made
-    of, and numbers that stand for a gap.
+    """Remark on inputs that may be none: numbers of a patient or a row, what the label, as
+    `read_targets` gives it, was made of, and numbers that stand for a gap.
 
     Args:
-        table: the columns.
-        columns: the inputs.
-        label: targets, as `read_targets` gives them.
+        table, columns, label: the table, its inputs and targets.
         gaps: whether the gaps of a column become an input of their own.
         out: what leaves a column out, beside those that are out already.
     """
@@ -128,15 +126,12 @@ def tell(
             what, cure = "of the row", f"{out(one.name)} leaves it out"
             if key and rows - different >= _FEW_KEYS:
                 what = "of whom a row is"
-                cure = (
-                    f"{typed('dataset.unit', one.name)} leaves it out and keeps the rows of each "
-                )
-                cure += "on one side of every split"
-            table.remarks.append(
-                f"{table.what}: column {one.name}, an input, looks like a number {what}; {cure}"
-            )
+                cure = f"{typed('dataset.unit', one.name)} leaves it out and keeps the rows of each"
+                cure += " on one side of every split"
+            table.remark(f"column {one.name}, an input, looks like a number {what}; {cure}")
         else:
-            table.remarks.extend(_telling(table, one, label, gaps=gaps, out=out))
+            for said in _telling(one, label, gaps=gaps, out=out):
+                table.remark(said)
 
 
 def stands_for_a_gap(numbers: npt.NDArray[np.float64]) -> float | None:
@@ -164,10 +159,8 @@ def tell_of_gaps(
         cure = "leave the field empty (dataset.fill fills gaps)"
         if what != "an input":
             cure = "take these rows out"
-        table.remarks.append(
-            f"{table.what}: column {name}, {what}, has {value:g} in {count}, far from all else; if "
-            f"it stands for a gap, {cure}"
-        )
+        odd = f"column {name}, {what}, has {value:g} in {count}, far from all else"
+        table.remark(f"{odd}; if it stands for a gap, {cure}")
 
 
 def tell_of_units(
@@ -180,8 +173,7 @@ def tell_of_units(
     the patient.
 
     Args:
-        table: the columns.
-        owner: [N] int64 natural client of every row; None where all are of one.
+        table, owner: its natural client of every row [N] int64; None where all are of one.
         tests: [N] bool, which rows are for testing; none where a partition cuts them later.
         allowed: whether test rows are drawn, cut by the partition later, or fixed by the data.
     """
@@ -208,15 +200,11 @@ def tell_of_units(
         if len(both):
             each = f"{there.sum() / len(known):.3g}"
             units = len(np.unique(both % len(known)))
-            table.remarks.append(
-                f"{table.what}: {name} has {each} rows each, and {units} of {len(known)} {said}: "
-                f"{cure}"
-            )
+            what = f"{name} has {each} rows each, and {units} of {len(known)} {said}"
+            table.remark(f"{what}: {cure}")
 
 
-def _telling(
-    table: NamedColumns, one: Column, label: Array, *, gaps: bool, out: Callable[[str], str]
-) -> Iterator[str]:
+def _telling(one: Column, label: Array, *, gaps: bool, out: Callable[[str], str]) -> Iterator[str]:
     """A remark where a column alone says the label, or a target, of nearly every row."""
     if label.ndim > 1 and label.dtype.kind == "f":
         known = np.isfinite(one.number)
@@ -224,9 +212,9 @@ def _telling(
             alike = max(_rank_correlation(one.number[known], y[known]) for y in label.T)
             if alike > _ALIKE:
                 yield (
-                    f"{table.what}: column {one.name}, an input, rises or falls with a target in "
-                    f"nearly all rows (rank correlation {alike:.4f}); if it is the target in "
-                    f"another unit, {out(one.name)} leaves it out"
+                    f"column {one.name}, an input, rises or falls with a target in nearly all rows "
+                    f"(rank correlation {alike:.4f}); if it is the target in another unit, "
+                    f"{out(one.name)} leaves it out"
                 )
         return
     missing = one.gaps.astype(np.int64)
@@ -239,10 +227,8 @@ def _telling(
         ):
             if rest and wrong <= allowed < rest:
                 but = f" in all but {counted(wrong, 'row')}" if wrong else ""
-                yield (
-                    f"{table.what}: {name} alone tells the classes apart{but}; if the label was "
-                    f"made of it, {out(one.name)} leaves it out"
-                )
+                what = f"{name} alone tells the classes apart{but}"
+                yield f"{what}; if the label was made of it, {out(one.name)} leaves it out"
                 return
 
 
@@ -275,9 +261,8 @@ def _cut(x: npt.NDArray[np.float64], above: npt.NDArray[np.bool_]) -> int:
     """How many numbers are on the wrong side of the best threshold."""
     places = np.argsort(x, kind="stable")
     x, above = x[places], above[places]
-    wrong = np.concatenate([[0], np.cumsum(above)]) + np.concatenate(
-        [np.cumsum(~above[::-1])[::-1], [0]]
-    )
+    below = np.concatenate([np.cumsum(~above[::-1])[::-1], [0]])
+    wrong = np.concatenate([[0], np.cumsum(above)]) + below
     ends = np.concatenate([[True], x[1:] != x[:-1], [True]])  # equal numbers stay together
     return int(wrong[ends].min())
 

@@ -49,13 +49,9 @@ class Synthetic(Ranged):
     def __post_init__(self) -> None:
         super().__post_init__()
         least = _SMALLEST * self.num_devices
-        require(
-            self.total is None or self.total >= least,
-            "dataset.total",
-            self.total,
-            f"at least {least} ({_SMALLEST} for each of dataset.num_devices), or null for the "
-            "sizes as drawn",
-        )
+        fits = self.total is None or self.total >= least
+        each = f"at least {least} ({_SMALLEST} for each of dataset.num_devices)"
+        require(fits, "dataset.total", self.total, f"{each}, or null for the sizes as drawn")
 
     def load(self) -> Dataset:
         """The arrays: x [N, 60] float32 sorted by device, all of them training examples."""
@@ -63,9 +59,8 @@ class Synthetic(Ranged):
         sizes = self._sizes(stream.fold(0).numpy())
         rng = stream.fold(1).numpy()
         classifier_mean = rng.normal(0, self.alpha, self.num_devices)
-        input_mean = rng.normal(
-            rng.normal(0, self.beta, (self.num_devices, 1)), 1, (self.num_devices, DIMENSION)
-        )
+        middle = rng.normal(0, self.beta, (self.num_devices, 1))
+        input_mean = rng.normal(middle, 1, (self.num_devices, DIMENSION))
         spread = np.arange(1, DIMENSION + 1) ** -0.6  # square root of the variances j^-1.2
         x, y = [], []
         for device, size in enumerate(sizes):

@@ -26,12 +26,8 @@ _WORD = re.compile(r"[\w']+|[.,!?;]")
 
 
 def as_ids(what: str, x: npt.NDArray[Any], vocabulary: int) -> Tensor:
-    """Token ids [N, *shape] in the smallest type that holds the vocabulary.
-
-    Args:
-        what: the data, for messages.
-        x: the ids.
-        vocabulary: V.
+    """Token ids [N, *shape] in the smallest type that holds the vocabulary V; `what` begins
+    messages.
 
     Raises:
         DataError: they are no integers, or one lies outside 0 to V - 1.
@@ -40,10 +36,8 @@ def as_ids(what: str, x: npt.NDArray[Any], vocabulary: int) -> Tensor:
         raise DataError(f"{what} of type {x.dtype}: token ids are integers")
     if x.size and (x.min() < 0 or x.max() >= vocabulary):
         odd = x.min() if x.min() < 0 else x.max()
-        raise DataError(
-            f"{what} with token id {odd}, but dataset.vocabulary={vocabulary} allows 0 to "
-            f"{vocabulary - 1}"
-        )
+        allows = f"dataset.vocabulary={vocabulary} allows 0 to {vocabulary - 1}"
+        raise DataError(f"{what} with token id {odd}, but {allows}")
     kinds = (np.uint8, np.int16, np.int32, np.int64)
     kind = next(one for one in kinds if vocabulary - 1 <= np.iinfo(one).max)
     return torch.from_numpy(np.ascontiguousarray(x.astype(kind)))
@@ -150,10 +144,8 @@ def text_of(what: str, given: Any) -> str:
     """
     text = given[-1] if isinstance(given, list) and given else given
     if not isinstance(text, str):
-        shown = str(given)[:_SHOWN]
-        raise DataError(
-            f"{what} has the input {shown}, which is no text: dataset.text=null reads them"
-        )
+        odd = f"{what} has the input {str(given)[:_SHOWN]}, which is no text"
+        raise DataError(f"{odd}: dataset.text=null reads them")
     return text
 
 

@@ -9,7 +9,7 @@ standardisation takes away again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -67,19 +67,12 @@ class ImageToInput:
         return x[:, :, top : top + height, left : left + width]
 
     def drawn(self, x: Tensor, index: Tensor, key: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """Random crops of the images `index` [R, B], flipped or not, and a contrast for each.
+        """Random crops of the images `index` [R, B] of x [N, C, H, W], flipped or not, [R * B, C,
+        h, w] float32, and a contrast for each [R * B, 1, 1, 1], 1 where none is drawn.
 
-        The example at place j of a batch has its own key, so what it becomes depends neither on the
-        padded width of the batch nor on who else is in the call.
-
-        Args:
-            x: [N, C, H, W] stored images.
-            index: [R, B] int64 rows of `x`.
-            key: [R] int64, the row keys of the call (`Shards.key`).
-            step: 0-based local step of the call.
-
-        Returns:
-            [R * B, C, h, w] float32, and [R * B, 1, 1, 1] factors, all 1 without random contrast.
+        The example at place j of a batch has its own key, of the row key [R] of the call and its
+        0-based local step: what it becomes depends neither on the padded width of the batch nor on
+        who else is in the call.
         """
         row = fold(fold(key, _PURPOSE), step)
         place = fold(row.unsqueeze(1), torch.arange(index.shape[1], device=key.device))
@@ -106,47 +99,33 @@ class ImageToInput:
         return x
 
 
-def check_view(normalise: str, crop: object, augment: str) -> None:
-    """Raise a `ConfigError` for options of `view_of` that are none, or do not go together."""
-    words = get_args(Augment)
-    require(augment in words, "dataset.augment", augment, "one of " + ", ".join(words))
-    whole = isinstance(crop, int) and not isinstance(crop, bool) and crop >= 1
-    require(crop is None or whole, "dataset.crop", crop, "a side in pixels of at least 1, or null")
-    require(
-        crop is None or normalise != "pixel",
-        "dataset.normalise",
-        normalise,
-        "another one with dataset.crop, since a crop moves the pixels whose statistics these are",
+def check_view(normalise: str, crop: int | None) -> None:
+    """Raise a `ConfigError` for options of `view_of` that do not go together."""
+    another = (
+        "another one with dataset.crop, since a crop moves the pixels whose statistics these are"
     )
+    require(crop is None or normalise != "pixel", "dataset.normalise", normalise, another)
 
 
 def view_of(
     stored: tuple[int, ...], normalise: str, crop: int | None, augment: Augment
 ) -> ImageToInput | None:
-    """The view that the options of a dataset ask for, None where a model sees the stored values.
-
-    Args:
-        stored: shape of a stored example.
-        normalise: `per_image` standardises.
-        crop, augment: see `ImageToInput`.
+    """The view that the options of a dataset ask for, from the shape of a stored example; None
+    where a model sees the stored values. `per_image` standardises; see `ImageToInput`.
 
     Raises:
         ConfigError: the examples are no images, or smaller than the crop.
     """
     if normalise != PER_IMAGE and crop is None and augment == "none":
         return None
-    asked = (
-        {"dataset.normalise": normalise} if normalise == PER_IMAGE else {"dataset.augment": augment}
-    )
-    key, value = ("dataset.crop", crop) if crop is not None else next(iter(asked.items()))
-    require(
-        len(stored) == 3, key, value, f"something for images only; an example has shape {stored}"
-    )
+    key, value = "dataset.crop", str(crop)
+    if crop is None:
+        key, value = "dataset.augment", augment
+        if normalise == PER_IMAGE:
+            key, value = "dataset.normalise", normalise
+    allowed = f"something for images only; an example has shape {stored}"
+    require(len(stored) == 3, key, value, allowed)
     side = min(stored[1:])
-    require(
-        crop is None or crop <= side,
-        "dataset.crop",
-        crop,
-        f"at most {side}, the side of the images",
-    )
+    allowed = f"at most {side}, the side of the images"
+    require(crop is None or crop <= side, "dataset.crop", crop, allowed)
     return ImageToInput(crop=crop, standardise=normalise == PER_IMAGE, augment=augment)

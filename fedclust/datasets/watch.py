@@ -17,8 +17,7 @@ import numpy.typing as npt
 import torch
 
 from fedclust.core.types import Dataset
-from fedclust.datasets.checks import checked, read
-from fedclust.datasets.extra import installed
+from fedclust.datasets.checks import checked, installed, read
 from fedclust.datasets.normalise import affine
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import AtLeastOne, BelowOne, InnerFraction, Ranged
@@ -65,20 +64,14 @@ class Watch(Ranged):
         series, exercise, subject, side = read("watch", file, lambda: _series(file), key="dataset")
         shortest = min(map(len, series))
         fits = rounded_down(min(self.test_share, 1 - self.test_share), shortest)
-        require(
-            self.length <= fits,
-            "dataset.length",
-            self.length,
-            f"at most {fits}, what dataset.test_share={self.test_share} leaves of the shortest "
-            f"series of {shortest}",
-        )
+        leaves = f"at most {fits}, what dataset.test_share={self.test_share} leaves"
+        allowed = f"{leaves} of the shortest series of {shortest}"
+        require(self.length <= fits, "dataset.length", self.length, allowed)
         cuts = [len(one) - rounded_down(self.test_share, len(one)) for one in series]
         parts = []
         for tests in (False, True):
-            windows = [
-                self._windows(one[cut:] if tests else one[:cut])
-                for one, cut in zip(series, cuts, strict=True)
-            ]
+            each = zip(series, cuts, strict=True)
+            windows = [self._windows(one[cut:] if tests else one[:cut]) for one, cut in each]
             rows = torch.from_numpy(np.repeat(np.arange(len(series)), [len(w) for w in windows]))
             parts.append((torch.from_numpy(np.concatenate(windows)).unsqueeze(1), rows))
         (x_train, train), (x_test, test) = parts
@@ -120,10 +113,8 @@ def _series(file: Path) -> tuple[list[npt.NDArray[Any]], torch.Tensor, torch.Ten
     series = [np.asarray(one) for one in table["X"]]
     if any(one.ndim != 2 or one.shape[1] != _CHANNELS for one in series):
         raise DataError(f"watch: {file} holds series of other than {_CHANNELS} channels")
-    exercise, subject, side = (
-        torch.from_numpy(np.asarray(table[name]).astype(np.int64))
-        for name in ("y", "subject", "side")
-    )
+    numbers = (np.asarray(table[name]).astype(np.int64) for name in ("y", "subject", "side"))
+    exercise, subject, side = map(torch.from_numpy, numbers)
     return series, exercise, subject - int(subject.min()), side
 
 

@@ -55,8 +55,7 @@ class Windows(Ranged):
         Args:
             name: of the dataset.
             series: of every client [steps, C], what is predicted first.
-            clients: their names.
-            group: the true group of every client, or None.
+            clients, group: their names, and true groups or None.
             scaled: whether channels are standardised by the parts for training, each step once.
 
         Raises:

@@ -177,7 +177,7 @@ def test_damaged_folders_options_and_a_missing_package_are_one_line(
     with pytest.raises(UserError, match=r"hf: cannot read .*letters"):
         HuggingFace(**given, test=None).load()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr("fedclust.datasets.extra.find_spec", lambda name: None)
+    monkeypatch.setattr("fedclust.datasets.checks.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"dataset=hf needs the package datasets: .*pip install "):
         HuggingFace(**given).load()
 

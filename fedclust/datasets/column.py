@@ -107,24 +107,24 @@ class Column:
     @cached_property
     def words(self) -> Array:
         """Its values as words [N], "" for gaps."""
-        found = np.empty(len(self.values), dtype=object)
-        found[:] = [
+        words = np.empty(len(self.values), dtype=object)
+        words[:] = [
             "" if gap else _text(number) if isinstance(value, _NUMBERS) else str(value).strip()
             for value, number, gap in zip(self.values, self.number, self.gaps, strict=True)
         ]
-        return found
+        return words
 
     @cached_property
     def known(self) -> list[str]:
         """Its different words in their order."""
-        found = set(self.words[~self.gaps].tolist())
+        words = set(self.words[~self.gaps].tolist())
         if self.coding is not None and not isinstance(self.coding, str):
             return [*map(_text, self.coding)]
         if self.coding == "ordinal" and self._order is not None:
-            return [word for word in self._order if word in found]
-        if self.is_sorted and (ordered := by_number(found)):
+            return [word for word in self._order if word in words]
+        if self.is_sorted and (ordered := by_number(words)):
             return ordered
-        return sorted(found, key=None if self.odd.any() else float)
+        return sorted(words, key=None if self.odd.any() else float)
 
     def how(self, *, indicated: bool) -> Read:
         """How the column becomes features, by its own values and what a config says; whether with

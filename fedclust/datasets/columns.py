@@ -95,17 +95,17 @@ class NamedColumns:
         import pandas as pd
 
         gaps = {name: np.flatnonzero(pd.isna(self.read(name))) for name in names}
-        told = [
+        lacking = [
             f"{name}, row {rows[0] + 1}{f' and {len(rows) - 1} more' if len(rows) > 1 else ''}"
             for name, rows in gaps.items()
             if len(rows)
         ]
-        if told:
+        if lacking:
             last = all(rows.tolist() in ([], [self.size - 1]) for rows in gaps.values())
             cure = ", which may be one of totals, out" if last and self.size > 1 else " out"
             if any(len(gaps.get(name, ())) for name in label):
                 cure += "; dataset.unlabelled=drop leaves out all rows without an outcome"
-            where = f"column {'; in '.join(told)}"
+            where = f"column {'; in '.join(lacking)}"
             raise DataError(f"{self.what} has no value in {where}: fill it or take the row{cure}")
 
     def values(self, key: str, name: str) -> Array:

@@ -26,24 +26,24 @@ def told_of_copies(dataset: Dataset) -> Dataset:
     learnt, size = len(dataset.y_train), len(dataset.y_test)
     divided = dataset.test_share is None and size > 0
     if divided:
-        found = int(np.isin(whole[learnt:], whole[:learnt]).sum())
+        copies = int(np.isin(whole[learnt:], whole[:learnt]).sum())
         shared = np.intersect1d(inputs[:learnt], inputs[learnt:])
     else:
         _, codes, times = np.unique(whole, return_inverse=True, return_counts=True)
-        found, size = int((times[codes] > 1).sum()), len(whole)
+        copies, size = int((times[codes] > 1).sum()), len(whole)
         known, often = np.unique(inputs, return_counts=True)
         shared = known[often > 1]
     kinds = len(np.unique(whole[np.isin(inputs, shared)]))
-    if found < max(_FEWEST, _SHARE * size) or kinds > (1 + _SHARE) * len(shared):
+    if copies < max(_FEWEST, _SHARE * size) or kinds > (1 + _SHARE) * len(shared):
         return dataset
-    said = (
-        f"{found} of {size} test examples stand among the training examples, too, with the same "
+    remark = (
+        f"{copies} of {size} test examples stand among the training examples, too, with the same "
         "target: a model may know them by heart"
         if divided
-        else f"{found} of {size} rows stand more than once, inputs and target, so that copies of "
+        else f"{copies} of {size} rows stand more than once, inputs and target, so that copies of "
         "training rows are tested on"
     )
-    return replace(dataset, remarks=(*dataset.remarks, f"{dataset.name}: {said}"))
+    return replace(dataset, remarks=(*dataset.remarks, f"{dataset.name}: {remark}"))
 
 
 def _keys(rows: Tensor, seed: int) -> npt.NDArray[np.int64]:

@@ -221,8 +221,8 @@ def passed_over(what: str, path: Path) -> list[str]:
     """A remark on what lies in a folder and is no table, hidden things aside."""
     others = [one.name for one in _inside(path) if one.suffix.lower() not in _ENDS]
     kinds = " or ".join(_ENDS)
-    said = f"{what}: {path}: passed over what is no {kinds} file: {few(others)}"
-    return [said] if others else []
+    remark = f"{what}: {path}: passed over what is no {kinds} file: {few(others)}"
+    return [remark] if others else []
 
 
 def _inside(folder: Path) -> Iterator[Path]:
@@ -266,9 +266,9 @@ def csv_table(
     look: dict[str, Any] = {"nrows": 1, "header": None, "dtype": str, "keep_default_na": False}
     try:
         first = pd.read_csv(path, **look, **how)
-        said = _SEP.fullmatch(separator.join(map(str, first.iloc[0]))) if len(first) else None
-        if said:  # Excel's own first line
-            how |= {"sep": said[1], "skiprows": 1}
+        line = separator.join(map(str, first.iloc[0])) if len(first) else ""
+        if excel := _SEP.fullmatch(line):  # Excel's own first line
+            how |= {"sep": excel[1], "skiprows": 1}
             first = pd.read_csv(path, **look, **how)
         table = _read_table(what, path, first, needed, words, decimal, how)
     except UnicodeError as error:

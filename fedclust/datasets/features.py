@@ -71,11 +71,11 @@ class Features(Ranged):
             allowed = "dataset, unless examples are 8-bit pictures, seen whole"
             require(plain and pool.vocabulary is None, "features.pixels", self.pixels, allowed)
         file = folder / f"{self._name(pool)}.npy"
-        found = _kept(file)
-        if found is None:
-            found = _keep(file, self.computed(pool, own))
+        features = _kept(file)
+        if features is None:
+            features = _keep(file, self.computed(pool, own))
         one = torch.ones(1)
-        seen = replace(pool, x=found, scale=one, shift=one * 0, view=None, vocabulary=None)
+        seen = replace(pool, x=features, scale=one, shift=one * 0, view=None, vocabulary=None)
         return seen.to(pool.x.device)
 
     def _name(self, pool: Pool) -> str:
@@ -162,18 +162,18 @@ class Features(Ranged):
             allowed = "the name of a layer, since the network has no linear one"
             require(bool(linear), "features.layer", None, allowed)
             hook = linear[-1].register_forward_pre_hook(take)
-        found: Any = None
+        values: Any = None
         try:
             network(x)
         except _Taken as taken:
-            found = taken.args[0]
+            values = taken.args[0]
         finally:
             hook.remove()
-        fits = isinstance(found, Tensor) and len(found) == len(x)
+        fits = isinstance(values, Tensor) and len(values) == len(x)
         allowed = "a layer that returns numbers for every example"
         require(fits, "features.layer", self.layer, allowed)
-        assert isinstance(found, Tensor)
-        return found
+        assert isinstance(values, Tensor)
+        return values
 
 
 class _Taken(Exception):
@@ -190,8 +190,8 @@ def _named(name: str, classes: int) -> nn.Module:
             raise ConfigError(f"features.model={name} needs timm: {install('timm')}") from error
         allowed = "timm: and the name of one of its networks"
         require(inner in timm.list_models(), "features.model", name, allowed)
-        found: nn.Module = timm.create_model(inner, pretrained=False, num_classes=classes)
-        return found
+        network: nn.Module = timm.create_model(inner, pretrained=False, num_classes=classes)
+        return network
     from torchvision import models  # it takes a second to import
 
     known = models.list_models(module=models)

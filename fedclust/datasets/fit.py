@@ -129,11 +129,11 @@ class Fit:
 
         learnt = x[rows.numpy()]
         seen = {str(p): np.unique(learnt[:, p][~np.isnan(learnt[:, p])]).tolist() for p in coded}
-        found: dict[str, Any] = {"fill": typical(learnt), "seen": seen}
+        stand_ins: dict[str, Any] = {"fill": typical(learnt), "seen": seen}
         if self.word == "client":
             mine = (fed.train.of_client(client).numpy() for client in range(fed.num_clients))
-            found["fill_of_clients"] = [typical(x[one]) for one in mine]
-        return found
+            stand_ins["fill_of_clients"] = [typical(x[one]) for one in mine]
+        return stand_ins
 
 
 def filled(
@@ -215,7 +215,7 @@ def _by_client(
     mean[flags], std[flags] = 0, 1
     result = (flat - mean) / torch.where(std > 0, std, 1)
     owner = _owners(len(x), fed)
-    told = []
+    scales = []
     for client in range(fed.num_clients):
         own, mine = fed.train.of_client(client), owner == client
         mu, sigma = mean, torch.where(std > 0, std, 1)
@@ -224,8 +224,8 @@ def _by_client(
             sigma = torch.where(sigma > 0, sigma, torch.where(std > 0, std, 1))
             mu[flags], sigma[flags] = 0, 1
             result[mine] = (flat[mine] - mu) / sigma
-        told.append({"mean": mu.tolist(), "deviation": sigma.tolist()})
-    return result.view_as(x), told
+        scales.append({"mean": mu.tolist(), "deviation": sigma.tolist()})
+    return result.view_as(x), scales
 
 
 def _owners(number: int, fed: Federation) -> Tensor:

@@ -123,14 +123,14 @@ def _check_files(folder: Path) -> None:
     """
     met: dict[Path, Path] = {}
     for place, folders, files in os.walk(folder, followlinks=True):
-        here = Path(place)
+        inner = Path(place)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        first = met.setdefault(here.resolve(), here)
-        if first != here:
+        first = met.setdefault(inner.resolve(), inner)
+        if first != inner:
             raise DataError(
-                f"image_folder: {here} is the folder {first}, by a link: remove one of them"
+                f"image_folder: {inner} is the folder {first}, by a link: remove one of them"
             )
-        for file in (here / name for name in sorted(files) if here != folder):
+        for file in (inner / name for name in sorted(files) if inner != folder):
             if not _is_shown(file, folder):
                 continue
             if file.suffix.lower() not in _KINDS or not file.is_file():

@@ -309,14 +309,14 @@ def _check(table: NamedColumns, columns: Sequence[Column], wanted: Tabular) -> N
     Raises:
         DataError: with what each holds, and the keys that read it.
     """
-    said = []
+    faults = []
     dates = [f"{one.name} ({_first(one)})" for one in columns if one.is_dates]
     if dates:
-        said.append(f"dates in {_columns(dates)}: give a number of days, or leave them out")
+        faults.append(f"dates in {_columns(dates)}: give a number of days, or leave them out")
     others = [one for one in columns if one.odd.any() and not one.is_dates and not one.is_named]
     commas = [one for one in others if 2 * _commas(one) > one.odd.sum()]
     if commas:
-        said.append(
+        faults.append(
             f"numbers with commas in {_columns([one.name for one in commas])}: "
             f"{typed('dataset.decimal', ',')} with another dataset.separator reads decimal commas; "
             "those between thousands must be taken out"
@@ -328,35 +328,35 @@ def _check(table: NamedColumns, columns: Sequence[Column], wanted: Tabular) -> N
         signs = " and ".join(map(shown_sign, _signs(one)))
         cure = f" (take {signs} out)" if signs else ""
         where = f"{shown(one.values[row])} in column {one.name}, row {row + 1}"
-        said.append(f"{where}: features must be numbers{cure}")
+        faults.append(f"{where}: features must be numbers{cure}")
     words = [one for one in columns if one.is_words and not one.is_dates]
     words = [one for one in words if one not in commas and one not in mixed]
     many = [one.name for one in words if len(set(one.words[~one.gaps].tolist())) > _MOST]
     unsaid = [one for one in words if one.coding is None]
     if unsaid:
         each = [f"{one.name} ({_first(one)})" for one in unsaid]
-        said.append(f"words in {_columns(each)}: features must be numbers")
+        faults.append(f"words in {_columns(each)}: features must be numbers")
     elif many:
         what = f"more than {_MOST} different words in {_columns(many)}"
-        said.append(f"{what}: they are no categories")
+        faults.append(f"{what}: they are no categories")
     some = [one.name for one in mixed if len(set(one.words.tolist())) <= _MOST]
     if unsaid or some:
         what = "words" if not some else f"all of {_columns(some)} as words"
-        said[-1] += f"; {wanted.also(some, rest=bool(unsaid))} reads {what}"
+        faults[-1] += f"; {wanted.also(some, rest=bool(unsaid))} reads {what}"
     for one in words:
         if lacking := sorted({*one.words[~one.gaps].tolist()} - {*one.known}):
             where = f"{few(lacking)} in column {one.name}"
-            said.append(f"{where}, which dataset.categories does not list: {few(one.known)}")
+            faults.append(f"{where}, which dataset.categories does not list: {few(one.known)}")
     gaps = [one for one in columns if one.gaps.any() and not one.is_dates]
     gaps = [one for one in gaps if not (one.is_words and one.coding == "onehot")]
     if wanted.fill is None and gaps:
         gaps.sort(key=lambda one: -int(one.gaps.sum()))  # those that a message has no room for last
         each = [f"{one.name} ({counted(int(one.gaps.sum()), 'row')})" for one in gaps]
         first = f", first in row {int(np.flatnonzero(gaps[0].gaps)[0]) + 1}"
-        said.append(f"no value in {_columns(each)}{first}: dataset.fill=median fills gaps")
-    if said:
+        faults.append(f"no value in {_columns(each)}{first}: dataset.fill=median fills gaps")
+    if faults:
         out = "; dataset.exclude or dataset.features leaves columns out"
-        raise DataError(f"{table.what} has {'; and '.join(said)}{out}")
+        raise DataError(f"{table.what} has {'; and '.join(faults)}{out}")
     for one in columns:
         if one.gaps.all():
             raise DataError(

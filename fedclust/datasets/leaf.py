@@ -240,7 +240,7 @@ def _users(folder: Path) -> _Users:
             f"leaf: {folder} holds no JSON file: set dataset.path to a folder with train/ and "
             "test/, as LEAF's preprocess.sh writes data/"
         )
-    found: _Users = {}
+    users: _Users = {}
     for file in files:
         plain_file(file, "leaf: ", "take it out of the folder")
         one = read("leaf", file, partial(_json, file), key="dataset.path")
@@ -262,13 +262,13 @@ def _users(folder: Path) -> _Users:
                     f"leaf: {file} has user {user} with num_samples {count}, but x and y of "
                     f"{' and '.join(map(str, sizes)) or 'none'}: all must agree"
                 )
-            if user in found:
+            if user in users:
                 raise DataError(f"leaf: user {user} stands twice below {folder}: once is needed")
-            found[user] = (data["x"], data["y"])
+            users[user] = (data["x"], data["y"])
         untold = sorted(one["user_data"].keys() - set(map(str, one["users"])))
         if untold:
             raise DataError(
                 f"leaf: {file} has user_data of {few(untold)}, whom users does not name: name them "
                 "or take the data out"
             )
-    return found
+    return users

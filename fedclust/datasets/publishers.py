@@ -127,13 +127,13 @@ def _find(folder: Path, name: str) -> Path | None:
 
 def _same(what: str, digest: str, content: Iterable[bytes]) -> None:
     """Refuse a content whose SHA-256 is another one."""
-    found = hashlib.sha256()
+    content_digest = hashlib.sha256()
     for one in content:
-        found.update(one)
-    if found.hexdigest() != digest:
+        content_digest.update(one)
+    if content_digest.hexdigest() != digest:
         raise DataError(
             f"{what} holds other data than its publisher's: SHA-256 of the content is "
-            f"{found.hexdigest()}, {digest} is needed"
+            f"{content_digest.hexdigest()}, {digest} is needed"
         )
 
 

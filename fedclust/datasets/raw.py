@@ -123,17 +123,17 @@ def _plain(values: Any, how: Read) -> npt.NDArray[Any]:
     """The values of a column as a file gives them: whole numbers beside gaps are whole as words,
     and a text such as ? is no value, unless the job knows it as a word.
     """
-    found: npt.NDArray[Any] = values.to_numpy()
-    if how.kind != "number" and found.dtype.kind == "f":
-        whole = [int(one) if one == np.floor(one) else one for one in found.tolist()]
+    array: npt.NDArray[Any] = values.to_numpy()
+    if how.kind != "number" and array.dtype.kind == "f":
+        whole = [int(one) if one == np.floor(one) else one for one in array.tolist()]
         return np.array(whole, dtype=object)
-    if found.dtype.kind in "buifmM":
-        return found
+    if array.dtype.kind in "buifmM":
+        return array
     absent = {*no_values()} - {*how.words}
-    values = [None if isinstance(one, str) and one in absent else one for one in found]
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+    values = [None if isinstance(one, str) and one in absent else one for one in array]
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
 
 
 def _check(column: Column, how: Read, *, filled: bool) -> None:

@@ -111,8 +111,8 @@ class Series(CsvSigns, Windows):
         """Remarks on clients whose columns seem to be in other units."""
         for place, name in enumerate([self.value, *self.features]):
             own = {client: channels[:, place] for client, channels in series.items()}
-            for said in told(own, f"column {name}", is_coded=False):
-                yield f"series: {Path(self.path).stem}: {said}"
+            for remark in told(own, f"column {name}", is_coded=False):
+                yield f"series: {Path(self.path).stem}: {remark}"
 
     def _at_odds(self, when: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
         """Remarks on clients whose steps are longer, or whose windows begin at another time of the

@@ -22,9 +22,9 @@ def sign_of(text: str) -> str:
     text = text.strip()
     if _HEX.fullmatch(text):
         return "0x"
-    if (found := _SIGNED.fullmatch(text)) is None:
+    if (match := _SIGNED.fullmatch(text)) is None:
         return ""
-    before, number, spread, after = found.groups()
+    before, number, spread, after = match.groups()
     inner = next((sign for sign in f"{_BLANK}\u2212\u2013" if sign in number), "")
     return before or spread or after or inner
 
@@ -33,10 +33,10 @@ def rank_of(text: str) -> tuple[float, int, str] | None:
     """The number of a text, what side of it a text such as <0.5 or >9 is on (-1, 0 or 1), and its
     unit, "" without; None where it is no number, or a comma leaves open which.
     """
-    found = _SIGNED.fullmatch(text.strip())
-    if found is None or "," in found[2]:
+    match = _SIGNED.fullmatch(text.strip())
+    if match is None or "," in match[2]:
         return None
-    before, number, _, after = found.groups()
+    before, number, _, after = match.groups()
     plain = re.sub(f"[{_BLANK}]", "", number).translate({0x2212: "-", 0x2013: "-"})
     side = next((way for sign, way in _SIDES.items() if sign in (before or "")), 0)
     unit = after or ("" if before is None or before[-1] not in "$€£¥" else before)

@@ -70,8 +70,8 @@ def tell_of_inputs(
     for one in columns:
         values = one.words if one.is_words else one.number
         own = {client: values[places][~one.gaps[places]] for client, places in rows.items()}
-        for said in told(own, f"column {one.name}, an input,", one.is_words, apart=apart):
-            table.remark(said)
+        for remark in told(own, f"column {one.name}, an input,", one.is_words, apart=apart):
+            table.remark(remark)
 
 
 def tell_of_targets(table: NamedColumns, y: Values, names: Sequence[str], whose: Owners) -> None:
@@ -90,8 +90,8 @@ def tell_of_targets(table: NamedColumns, y: Values, names: Sequence[str], whose:
         columns = {f"target {name}": one for name, one in zip(names, y.T, strict=True)}
     for what, values in columns.items():
         own = {client: values[places] for client, places in rows.items()}
-        for said in told(own, what, classes, apart=False):
-            table.remark(said)
+        for remark in told(own, what, classes, apart=False):
+            table.remark(remark)
 
 
 def told(
@@ -110,8 +110,8 @@ def told(
         other = check.of == ("measurements" if is_coded else "categories")
         if other or (apart and check.find is _units):
             continue
-        if said := check.find(enough):
-            yield f"{what} {said}: {check.cure}"
+        if slip := check.find(enough):
+            yield f"{what} {slip}: {check.cure}"
 
 
 def _rows(whose: Owners) -> dict[str, Values]:

@@ -42,13 +42,13 @@ def without_slips(
     slips = {*index, *empty}
     same = [one.name for one in columns if one.name not in slips and _repeats(one, label)]
     copy = "repeats the label" if label.ndim == 1 else "is a target in another unit"
-    said = f"is no input; {typed('dataset.exclude', [])} keeps every column"
+    what = f"is no input; {typed('dataset.exclude', [])} keeps every column"
     if exclude:
         out = typed("dataset.exclude", [*exclude, *index, *empty, *same])
-        said = f"is an input all the same; {out} leaves it out, too"
+        what = f"is an input all the same; {out} leaves it out, too"
     why = {**dict.fromkeys(index, "numbers the rows"), **dict.fromkeys(empty, "is empty")}
     for name, reason in {**why, **dict.fromkeys(same, copy)}.items():
-        table.remark(f"column {name} {reason} and {said}")
+        table.remark(f"column {name} {reason} and {what}")
     if exclude:
         return columns
     return [one for one in columns if one.name not in {*slips, *same}]
@@ -130,8 +130,8 @@ def tell(
                 cure += " on one side of every split"
             table.remark(f"column {one.name}, an input, looks like a number {what}; {cure}")
         else:
-            for said in _telling(one, label, gaps=gaps, out=out):
-                table.remark(said)
+            for remark in _telling(one, label, gaps=gaps, out=out):
+                table.remark(remark)
 
 
 def stands_for_a_gap(numbers: npt.NDArray[np.float64]) -> float | None:
@@ -191,16 +191,16 @@ def tell_of_units(
         tested = tests.numpy()[there]
         both = np.intersect1d(key[tested], key[~tested])
         cure = f"{typed('dataset.unit', name)} keeps them together"
-        said = "are in training and test of one client"
+        where = "are in training and test of one client"
         if allowed == "cut":
             both = np.flatnonzero(np.bincount(key) > 1)
-            said = "have several rows in one client, which may be in training and test of it"
+            where = "have several rows in one client, which may be in training and test of it"
         elif allowed == "fixed":
             cure = "the data should divide by it"
         if len(both):
             each = f"{there.sum() / len(known):.3g}"
             units = len(np.unique(both % len(known)))
-            what = f"{name} has {each} rows each, and {units} of {len(known)} {said}"
+            what = f"{name} has {each} rows each, and {units} of {len(known)} {where}"
             table.remark(f"{what}: {cure}")
 
 
@@ -218,12 +218,12 @@ def _telling(one: Column, label: Array, *, gaps: bool, out: Callable[[str], str]
                 )
         return
     missing = one.gaps.astype(np.int64)
-    for said in label.reshape(len(label), -1).T:
-        rest = len(said) - np.bincount(said).max()
+    for classes in label.reshape(len(label), -1).T:
+        rest = len(classes) - np.bincount(classes).max()
         allowed = int(max(1, _ERRORS * rest)) if rest >= _APART else 0
         for name, wrong in (
-            (f"column {one.name}, an input,", _wrong(one, said)),
-            (f"“{one.name} is missing”, an input,", _purest(missing, said) if gaps else rest),
+            (f"column {one.name}, an input,", _wrong(one, classes)),
+            (f"“{one.name} is missing”, an input,", _purest(missing, classes) if gaps else rest),
         ):
             if rest and wrong <= allowed < rest:
                 but = f" in all but {counted(wrong, 'row')}" if wrong else ""

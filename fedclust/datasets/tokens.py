@@ -130,9 +130,9 @@ class Words:
         """The ids of texts, [N, L]."""
         rows = np.full((len(texts), self.length), PADDING, np.int64)
         for row, text in enumerate(texts):
-            found = [self._place.get(word, UNKNOWN) for word in _split(text)[: self.length]]
-            if found:
-                rows[row, -len(found) :] = found
+            known = [self._place.get(word, UNKNOWN) for word in _split(text)[: self.length]]
+            if known:
+                rows[row, -len(known) :] = known
         return as_ids(what, rows, self.size)
 
 

@@ -106,5 +106,5 @@ def _score(rnd: Round, sums: Tensor, count: Tensor, clients: Tensor) -> float | 
     """The headline of some clients [M] bool together; None where there is none."""
     if not len(clients) or not len(count) or not int(count[clients].sum()):
         return None
-    found = float(rnd.fed.pool.task.headline(sums[clients].sum(0), count[clients].sum()))
-    return None if math.isnan(found) else found
+    score = float(rnd.fed.pool.task.headline(sums[clients].sum(0), count[clients].sum()))
+    return None if math.isnan(score) else score

@@ -24,10 +24,10 @@ def meanings(measure: Measure) -> list[Score]:
     """The numbers that are recorded of a score; none of one that is a picture only."""
     if isinstance(measure, Named) and measure.function is None:
         return []
-    about, found = measure.about, list[Score]()
+    about, scores = measure.about, list[Score]()
     for end, words in OVER.items():
         count = end == "_undefined"
-        found.append(
+        scores.append(
             Score(
                 about.name + end,
                 words if count else f"{about.text}; {words}",
@@ -37,8 +37,8 @@ def meanings(measure: Measure) -> list[Score]:
             )
         )
     text, title = f"{about.text}; over all validation examples", f"{about.title}, validation"
-    found.append(Score(f"validation_{about.name}", text, title, about.better, about.unit))
-    return found
+    scores.append(Score(f"validation_{about.name}", text, title, about.better, about.unit))
+    return scores
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Judged:
 
 def judged(said: Predictions, measures: Sequence[Measure], clients: int) -> Judged:
     """Every score over all examples, and over each of `clients` clients."""
-    found = Judged()
+    result = Judged()
     client = said.client.numpy()
     order = np.argsort(client, kind="stable")
     there, first = np.unique(client[order], return_index=True)
@@ -75,9 +75,9 @@ def judged(said: Predictions, measures: Sequence[Measure], clients: int) -> Judg
             tenth = float(worst[: math.ceil(len(known) / 10)].mean())
             values |= {"_over_clients": float(known.mean()), "_worst_decile": tenth}
         values["_undefined"] = float(len(parts) - len(known))
-        found.values.update({name + end: x for end, x in values.items() if not math.isnan(x)})
-        found.clients[name] = own
-    return found
+        result.values.update({name + end: x for end, x in values.items() if not math.isnan(x)})
+        result.clients[name] = own
+    return result
 
 
 def pictures_of(measures: Sequence[Measure]) -> list[str]:

@@ -24,10 +24,10 @@ def write_meanings(folder: Path, names: Collection[str]) -> None:
     of the package; what it tells already stays where it can be read.
     """
     try:
-        there = _read(folder)
+        meanings = _read(folder)
     except DataError:
-        there = {}
-    known = there | {name: METRICS[name] for name in names if name not in OURS}
+        meanings = {}
+    known = meanings | {name: METRICS[name] for name in names if name not in OURS}
     content = {
         name: {key: value for key, value in asdict(known[name]).items() if value or key in _TEXT}
         for name in sorted(known)

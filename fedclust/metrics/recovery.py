@@ -116,10 +116,10 @@ def apart(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
     if rnd.fed.hostile is None:
         return {}
     label, hostile = evaluation.served.label.cpu(), rnd.fed.hostile.cpu()
-    there = label[hostile & (label >= 0)]
-    if not len(there):
+    labels = label[hostile & (label >= 0)]
+    if not len(labels):
         return {}
-    alone = ~torch.isin(there, label[~hostile])
+    alone = ~torch.isin(labels, label[~hostile])
     return {"attackers_apart": float(alone.double().mean())}
 
 

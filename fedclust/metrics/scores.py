@@ -115,11 +115,11 @@ def flags_of(targets: Numbers, predictions: Floats) -> tuple[NDArray[np.bool_], 
 )
 def _f1_macro(targets: Numbers, predictions: Floats) -> float:
     if targets.ndim == 2:
-        held, said = targets > 0, predictions > 0.5
+        held, predicted = targets > 0, predictions > 0.5
     else:
         classes = np.arange(predictions.shape[1])
-        held, said = targets[:, None] == classes, predictions.argmax(1)[:, None] == classes
-    right, all_of = (held & said).sum(0), held.sum(0) + said.sum(0)
+        held, predicted = targets[:, None] == classes, predictions.argmax(1)[:, None] == classes
+    right, all_of = (held & predicted).sum(0), held.sum(0) + predicted.sum(0)
     return _mean(2 * right[all_of > 0] / all_of[all_of > 0])
 
 
@@ -136,9 +136,9 @@ def _auroc(targets: Numbers, predictions: Floats) -> float:
     """Mean over the labels of which there are both; NaN without any, which `judged` counts."""
     from scipy.stats import rankdata  # it takes long to import
 
-    held, said = _mixed(*flags_of(targets, predictions))
+    held, probability = _mixed(*flags_of(targets, predictions))
     have = held.sum(0)
-    ranks = (rankdata(said, axis=0) * held).sum(0) if said.size else np.empty(0)
+    ranks = (rankdata(probability, axis=0) * held).sum(0) if probability.size else np.empty(0)
     return _mean((ranks - have * (have + 1) / 2) / (have * (len(held) - have)))
 
 
@@ -146,15 +146,15 @@ def _auroc(targets: Numbers, predictions: Floats) -> float:
 def _auprc(targets: Numbers, predictions: Floats) -> float:
     from sklearn.metrics import average_precision_score  # it takes a second to import
 
-    held, said = _mixed(*flags_of(targets, predictions))
-    each = [average_precision_score(h, s) for h, s in zip(held.T, said.T, strict=True)]
+    held, probability = _mixed(*flags_of(targets, predictions))
+    each = [average_precision_score(h, s) for h, s in zip(held.T, probability.T, strict=True)]
     return _mean(np.array(each))
 
 
 @_measure("lower", "Brier score", _SQUARED, _FLAGS, picture="calibration")
 def _brier(targets: Numbers, predictions: Floats) -> float:
-    held, said = flags_of(targets, predictions)
-    each = (said - held) ** 2
+    held, probability = flags_of(targets, predictions)
+    each = (probability - held) ** 2
     return float((each.mean(1) if targets.ndim == 2 else each.sum(1)).mean())
 
 
@@ -184,10 +184,10 @@ def _ece(targets: Numbers, predictions: Floats) -> float:
 @_measure("lower", "Log loss", _SAID, _FLAGS, "nats/example", "calibration")
 def _log_loss(targets: Numbers, predictions: Floats) -> float:
     least = np.finfo(np.float64).eps
-    said = predictions.clip(least, 1 - least)
+    probability = predictions.clip(least, 1 - least)
     if targets.ndim == 2:
-        return float(-np.log(np.where(targets > 0, said, 1 - said)).mean())
-    return float(-np.log(said[np.arange(len(targets)), targets]).mean())
+        return float(-np.log(np.where(targets > 0, probability, 1 - probability)).mean())
+    return float(-np.log(probability[np.arange(len(targets)), targets]).mean())
 
 
 @_measure("lower", "Perplexity", _EXP, _CLASSES)
@@ -242,12 +242,12 @@ def taken(
         return math.nan
     with warnings.catch_warnings():  # of scikit-learn, of what is not defined
         warnings.simplefilter("ignore")
-        found: Any = measure(targets, predictions, client)
+        score: Any = measure(targets, predictions, client)
     try:
-        return float(found)
+        return float(score)
     except (TypeError, ValueError) as error:
-        shape = f" of shape {found.shape}" if isinstance(found, np.ndarray) else ""
+        shape = f" of shape {score.shape}" if isinstance(score, np.ndarray) else ""
         raise ConfigError(
-            f"scores: {measure.about.name} returned a {type(found).__name__}{shape}: a number is "
+            f"scores: {measure.about.name} returned a {type(score).__name__}{shape}: a number is "
             "needed, nan where it is not defined"
         ) from error

@@ -26,17 +26,17 @@ class ClientDirichlet(DirichletLabels):
 
     def draw(self, supply: Rows, rng: np.random.Generator) -> npt.NDArray[np.float64]:
         """Training examples of every client in every class, [M, Y]."""
-        there = supply > 0  # a class without examples has no share
+        occurs = supply > 0  # a class without examples has no share
         sizes = even(int(supply.sum()), self.num_clients)
         wanted = np.zeros((self.num_clients, len(supply)))
-        drawn = rng.dirichlet(self.alpha * supply[there] / supply.sum(), self.num_clients)
-        wanted[:, there] = np.maximum(drawn, _LEAST)
+        drawn = rng.dirichlet(self.alpha * supply[occurs] / supply.sum(), self.num_clients)
+        wanted[:, occurs] = np.maximum(drawn, _LEAST)
         for _ in range(_FITS):
             wanted *= (sizes / wanted.sum(1))[:, None]
             used = wanted.sum(0)
             if np.abs(used - supply).max() < 0.5:
                 break
-            wanted[:, there] *= supply[there] / used[there]
+            wanted[:, occurs] *= supply[occurs] / used[occurs]
         return _whole(wanted, sizes, supply).astype(np.float64)
 
 

@@ -105,13 +105,13 @@ class Femnist10(Ranged):
 
     def _first(self, dataset: Dataset) -> int:
         """The dataset's class that becomes class 0."""
-        first, there = self.first_class, f"dataset={dataset.name} has {dataset.num_classes}"
+        first, classes = self.first_class, f"dataset={dataset.name} has {dataset.num_classes}"
         if first == "auto":
             known = " or ".join(map(str, sorted(_LETTERS_FROM)))
-            allowed = f"a class, because {there} classes, not {known}"
+            allowed = f"a class, because {classes} classes, not {known}"
             require(dataset.num_classes in _LETTERS_FROM, "partition.first_class", first, allowed)
             return _LETTERS_FROM[dataset.num_classes]
-        allowed = f"ten classes from there on are needed, but {there}"
+        allowed = f"ten classes from there on are needed, but {classes}"
         fits = first <= dataset.num_classes - _CLASSES
         require(fits, "partition.first_class", first, allowed)
         return first

@@ -1,4 +1,4 @@
-"""What is refused of a job because its parts do not fit each other."""
+"""What is refused of a job whose parts do not fit each other, in a line that names the key."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ from fedclust.models.params import Layout
 
 
 def check_privacy(parts: Parts) -> None:
-    """Refuse what leaves something without noise.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Refuse what leaves something without noise."""
     config, algorithm, scenario = parts.config, parts.made["algorithm"], parts.made["scenario"]
     layer, traits = algorithm, traits_of(algorithm)
     while isinstance(layer, Wrapper) and traits_of(layer.base).unnoised == traits.unnoised:
@@ -49,11 +45,7 @@ def check_privacy(parts: Parts) -> None:
 
 
 def check_parts(parts: Parts) -> None:
-    """Refuse parts that do not fit each other, or the length of the job.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Refuse parts that do not fit each other, or the length of the job."""
     config, made, algorithm = parts.config, parts.made, parts.made["algorithm"]
     for group in ("server", "aggregation"):
         if made[group] is not None:
@@ -88,11 +80,7 @@ def check_objective(parts: Parts, federations: Mapping[int, Federation]) -> None
 
 
 def check_computed(parts: Parts, layout: Layout, federations: Mapping[int, Federation]) -> None:
-    """Refuse what only the data and the model show.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Refuse what only the data and the model show."""
     config, made = parts.config, parts.made
     check_objective(parts, federations)
     if (privacy := made["privacy"]) is not None:
@@ -127,11 +115,7 @@ def check_batches(solver: Solver, federations: Mapping[int, Federation]) -> None
 def check_statistics(
     norm: str, algorithm: Any, layout: Layout, called: Callable[[Any], str] = by_class
 ) -> None:
-    """Refuse running statistics of a model that the method cannot move, or not as `norm` says.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Refuse running statistics of a model that the method cannot move, or not as `norm` says."""
     buffers = layout.buffers
     mode = NORMS[norm]
     keeps = bool(buffers) or not mode.own_test
@@ -149,11 +133,7 @@ def check_statistics(
 
 
 def check_suits(task: Task, called: Callable[[Any], str] = by_class, /, **parts: Any) -> None:
-    """Refuse parts that another task has what they look at.
-
-    Raises:
-        ConfigError: naming the key and the part.
-    """
+    """Refuse parts that another task has what they look at."""
     for key, part in parts.items():
         for one in _stating(part):
             traits = traits_of(one)

@@ -523,11 +523,7 @@ def _filled(written: Any, plain: Any, solver: Any) -> Any:
 
 
 def check_keys(config: Mapping[str, Any]) -> None:
-    """Check every top-level value, and that no text holds what no path may.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Check every top-level value, and that no text holds what no path may."""
     _refuse_nul(config)
     seed_list(config["seeds"])
     for name, about in SCHEMA.items():
@@ -565,9 +561,6 @@ def check_sampling(config: Mapping[str, Any], typed: Collection[str]) -> None:
     Args:
         config: checked.
         typed: keys of the job's overrides; what an experiment sets may be passed over.
-
-    Raises:
-        ConfigError: naming both keys.
     """
     number = config["clients_per_round"]
     require(
@@ -579,11 +572,7 @@ def check_sampling(config: Mapping[str, Any], typed: Collection[str]) -> None:
 
 
 def check_known(config: Mapping[str, Any]) -> None:
-    """Refuse a top-level key that nothing reads, as `++name=value` adds it.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Refuse a top-level key that nothing reads, as `++name=value` adds it."""
     for name, value in config.items():
         if name not in SCHEMA:  # looking for what is meant takes milliseconds
             all_keys = "there is no such key; `fedclust run --cfg job` shows all"

@@ -114,9 +114,6 @@ def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Obj
 
     Returns:
         What makes the parts.
-
-    Raises:
-        ConfigError: naming the key.
     """
     check_keys(config)
     objects = Objects.for_job(config, user_dir)

@@ -221,9 +221,6 @@ def check_report(resolved: Mapping[str, Any]) -> None:
     """Refuse what no report can be made of while nothing has been computed yet.
 
     Called when the parts are built, for a user's file documents its metrics when it is imported.
-
-    Raises:
-        ConfigError: naming the key below `report`.
     """
     # costs a tenth of a second
     from fedclust import papers

@@ -61,11 +61,7 @@ _COUNTERS = re.compile(r"\$\{hydra[.:]job\.(num|id|override_dirname)\}")
 
 
 def check_hydra(command: Command) -> None:
-    """Check Hydra's part of a composed config, before Hydra acts on it.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Check Hydra's part of a composed config, before Hydra acts on it."""
     composed, typed = command.config, set(command.typed.keys)
     node = as_written(composed.hydra)
     for key, value in entries(node, "hydra"):
@@ -95,11 +91,7 @@ def check_hydra(command: Command) -> None:
 
 
 def _check_plugin(composed: DictConfig, key: str, value: Any, wish: bool) -> None:
-    """Refuse an option of a launcher or sweeper that a file may not state.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Refuse an option of a launcher or sweeper that a file may not state."""
     if wish:
         return
     _, kind, name = key.split(".")[:3]

@@ -57,11 +57,7 @@ def unread(config: DictConfig, typed: Collection[str], parts: Sequence[str] = RE
 
 
 def check_read(command: Command) -> None:
-    """Refuse what was typed and no job of the command reads.
-
-    Raises:
-        ConfigError: naming the key, and who reads it.
-    """
+    """Refuse what was typed and no job of the command reads."""
     typed, config, methods = command.typed, command.config, command.methods
     alone = len(methods) == 1
     for key in unread(config, shared_keys(typed), READERS if alone else READERS[1:]):

@@ -21,7 +21,6 @@ class Part:
         null: the node that is as if there were no such part, so that folders from before the
             group still fit; None where every job has one.
         shared: whether it is read only where other parts refer to it, as in `${solver}`.
-        refers: whether its options may refer to shared keys.
     """
 
     package: str
@@ -29,18 +28,13 @@ class Part:
     asked_by: str = ""
     null: Mapping[str, Any] | None = None
     shared: bool = False
-    refers: bool = False
 
 
 PARTS: Mapping[str, Part] = {
-    "dataset": Part(package="fedclust.datasets", verbs=("load",), refers=True),
-    "partition": Part(
-        package="fedclust.partitions", verbs=("pool", "split"), asked_by="Partition", refers=True
-    ),
-    "scenario": Part(
-        package="fedclust.scenarios", verbs=("rounds",), asked_by="Scenario", refers=True
-    ),
-    "model": Part(package="fedclust.models", verbs=(), refers=True),
+    "dataset": Part(package="fedclust.datasets", verbs=("load",)),
+    "partition": Part(package="fedclust.partitions", verbs=("pool", "split"), asked_by="Partition"),
+    "scenario": Part(package="fedclust.scenarios", verbs=("rounds",), asked_by="Scenario"),
+    "model": Part(package="fedclust.models", verbs=()),
     "task": Part(
         package="fedclust.tasks",
         verbs=("loss", "predict", "sums", "scores"),
@@ -52,10 +46,7 @@ PARTS: Mapping[str, Part] = {
         },
     ),
     "algorithm": Part(
-        package="fedclust.algorithms",
-        verbs=("init", "round", "serve"),
-        asked_by="Algorithm",
-        refers=True,
+        package="fedclust.algorithms", verbs=("init", "round", "serve"), asked_by="Algorithm"
     ),
     "cluster_metric": Part(
         package="fedclust.cluster_metrics",

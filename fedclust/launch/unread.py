@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedclust.config.idle import idle, unused
 from fedclust.config.objects import Objects
+from fedclust.config.parts import SHARED as OF_PARTS
 from fedclust.config.references import as_written, at, is_read, keys_read, of_file, places
 from fedclust.config.schema import is_setting
 from fedclust.config.tree import choices
@@ -18,10 +19,7 @@ from fedclust.launch.compose import Command
 from fedclust.launch.typed import Typed
 
 # read only where a part of the job refers to them; the others are read in every job
-SHARED = (
-    *("num_clusters", "solver", "cluster_metric", "cluster_method", "common"),
-    *("participation", "clients_per_round"),
-)
+SHARED = (*OF_PARTS, "num_clusters", "common", "participation", "clients_per_round")
 READERS = ("algorithm", "scenario", "partition", "dataset", "model")
 _NAMED = 4  # methods that a line names
 

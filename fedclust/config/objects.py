@@ -209,7 +209,7 @@ class Objects:
     def _is_from_users(self, module: str) -> bool:
         """Whether an imported module is the one of the user's folder."""
         own, file = self.user_dir, getattr(sys.modules[module], "__file__", None)
-        return bool(own and file) and Path(file).resolve().is_relative_to(own.resolve())
+        return bool(own and file and Path(file).resolve().is_relative_to(own.resolve()))
 
 
 def parts(group: str) -> Iterator[str]:

@@ -14,8 +14,6 @@ After every entry its results go to docs/results.
 By default the jobs run from a wheel of the current commit, in an environment of its own below the
 campaign's folder, so that work on the code does not touch them. The environment stays the same
 when the campaign continues; `--wheel` builds a new one, `--here` runs this interpreter instead.
-
-Longer than other files because it stands alone: it runs beside any version of the package.
 """
 
 from __future__ import annotations
@@ -62,6 +60,7 @@ MADE_BY = "campaign.json"  # in a job's folder: commits, command, date
 _LOWEST = 19  # nice
 _LOCK_PAUSE = 2.0  # seconds between two looks at a job's lock
 _KEYS = ("name", "experiment", "overrides", "hours", "basis", "rows", "of")
+_NEEDED = {"name", "experiment", "hours", "basis"}
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 _PARTIAL = ".taking"  # of a folder that is being copied
 _NOT_COPIED = (".lock", "checkpoints", "config.yaml")
@@ -105,9 +104,8 @@ def read_list(file: Path) -> list[Entry]:
     for node in nodes:
         label = f"{file.name}: {node.get('name', '?') if isinstance(node, dict) else node}"
         require(isinstance(node, dict), label, node, "a mapping")
-        unknown = sorted(set(node) - set(_KEYS))
+        unknown, missing = sorted(set(node) - set(_KEYS)), sorted(_NEEDED - set(node))
         require(not unknown, label, ", ".join(unknown), f"one of {', '.join(_KEYS)}")
-        missing = [key for key in ("name", "experiment", "hours", "basis") if key not in node]
         require(not missing, label, "no " + ", ".join(missing), "every entry has it")
         hours = node["hours"]
         require(isinstance(hours, int | float) and hours > 0, f"{label}.hours", hours, "above 0")
@@ -197,12 +195,7 @@ def _planned(typed: Typed, composed: DictConfig) -> Planned:
     return Planned(typed.texts, folder, resolved)
 
 
-def is_done(job: Path, wanted: str) -> bool:
-    """Whether a job's folder holds the finished run of this hash."""
-    return _finished_hash(job) == wanted
-
-
-def _finished_hash(job: Path) -> str | None:
+def finished_hash(job: Path) -> str | None:
     """The hash of the finished run in a job's folder; None where there is none."""
     try:
         status = json.loads((job / "status.json").read_text())
@@ -212,17 +205,12 @@ def _finished_hash(job: Path) -> str | None:
         return None
 
 
-def _has_discrepancy(job: Path) -> bool:
-    """Whether a finished run recorded the discrepancy."""
-    return ",discrepancy," in (job / "rounds.csv").read_text()
-
-
 def finished(roots: Sequence[Path]) -> dict[str, Path]:
     """The folder of every finished job below some folders, by its hash."""
     found: dict[str, Path] = {}
     for root in roots:
         for file in sorted(root.rglob("status.json")):
-            known = _finished_hash(file.parent)
+            known = finished_hash(file.parent)
             if known is not None and file.parent.suffix != _PARTIAL:
                 found.setdefault(known, file.parent)
     return found
@@ -352,7 +340,7 @@ class Campaign:
         for number, job in enumerate(jobs, 1):
             key = str(job.folder)
             before = states.get(key, {})
-            if is_done(self._folder / job.folder, job.hash):
+            if finished_hash(self._folder / job.folder) == job.hash:
                 taken = before.get("state") == "taken"
                 records[key] = {
                     **{name: value for name, value in before.items() if name != "error"},
@@ -391,9 +379,10 @@ class Campaign:
         began = time.monotonic()
         status = self._child(command, folder)
         took = time.monotonic() - began
-        if status == 0 and is_done(folder, job.hash):
+        if status == 0 and finished_hash(folder) == job.hash:
             self._known[job.hash] = folder
-            self._sign(folder, job)
+            made = {"commit": self._commit, "command": command_of(job.overrides), **_now()}
+            atomic_write(folder / MADE_BY, json.dumps(made, indent=2) + "\n")
             self._say(f"{label}: done after {took:.0f} s")
             return {"state": "done", "seconds": self._seconds(job), **_now()}
         reason = self._last_line() or f"exit status {status}"
@@ -403,9 +392,9 @@ class Campaign:
     def _source(self, job: Planned) -> Path | None:
         """A finished run of the same computation that recorded what this one is to record."""
         source = self._known.get(job.hash)
-        if source is None or not job.discrepancy or _has_discrepancy(source):
+        if source is None or not job.discrepancy:
             return source
-        return None
+        return source if ",discrepancy," in (source / "rounds.csv").read_text() else None
 
     def _child(self, arguments: Sequence[str], folder: Path) -> int:
         """`fedclust` with these arguments; its exit status. It ends its round when this ends."""
@@ -433,11 +422,6 @@ class Campaign:
         text = (self._folder / "jobs.log").read_bytes()[self._printed :]
         lines = text.decode(errors="replace").splitlines()
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-    def _sign(self, folder: Path, job: Planned) -> None:
-        """Say in the job's folder what made it."""
-        content = {"commit": self._commit, "command": command_of(job.overrides), **_now()}
-        atomic_write(folder / MADE_BY, json.dumps(content, indent=2) + "\n")
 
     def _seconds(self, job: Planned) -> float:
         """Time of all rounds of all seeds, over all interruptions."""

@@ -15,7 +15,7 @@ from typing import Any
 from fedclust.helpers.errors import require
 from fedclust.report.reference import outcome
 from scripts.papers.cells import NOT_RUN, Run, Runs
-from scripts.papers.later_claims import cannot_tell
+from scripts.papers.later_claims import cannot_tell, in_common
 
 KEYS = {"column", "common", "each", "needs"}
 _ORDERS = {"falls": 1, "rises": -1}
@@ -50,7 +50,7 @@ def compared(node: Mapping[str, Any], runs: Runs, label: str) -> dict[str, str]:
         if len(picked) < len(found):
             missing.append(name)
             continue
-        values = _paired(picked, node["column"])
+        values = [one for (one,) in in_common(picked, [node["column"]])]
         means = [(median if " first " in node["column"] else fmean)(one) for one in values]
         shown = ", ".join(f"{mean:.4g}" for mean in means)
         measured = f"{shown} with {name}" if name else shown
@@ -82,13 +82,6 @@ def _longest(runs: Runs, column: str, wanted: Mapping[str, str]) -> Run | None:
         if len(run.seeds.get(column, ())) == len(run.made["seeds"].split())
     ]
     return max(found, key=lambda run: len(run.seeds[column]), default=None)
-
-
-def _paired(runs: Sequence[Run], column: str) -> list[list[float]]:
-    """The values of the seeds that all runs have."""
-    known = [dict(zip(run.made["seeds"].split(), run.seeds[column], strict=True)) for run in runs]
-    common = [seed for seed in known[0] if all(seed in one for one in known)]
-    return [[one[seed] for seed in common] for one in known]
 
 
 def _descends(sign: int, values: Sequence[float]) -> bool:

@@ -42,7 +42,7 @@ def verdicts(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, st
     for arms in product(*sides) if columns else ():
         title = _title(arms[0])
         same = len({_title(run) for run in arms}) == 1
-        values = _in_common(arms, columns) if same else []
+        values = in_common(arms, columns) if same else []
         if values and all(map(all, values)) and within(claim.setting, title):
             mixed = [
                 f"{run.made['algorithm']} mixes clusters, purity {purity:.2f}"
@@ -57,7 +57,7 @@ def verdicts(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, st
     return list(found.values())
 
 
-def _in_common(arms: Sequence[Run], columns: Sequence[str]) -> list[list[list[float]]]:
+def in_common(arms: Sequence[Run], columns: Sequence[str]) -> list[list[list[float]]]:
     """Of every arm and column the values of the seeds that all arms have."""
     kept = [run.made["seeds"].split() for run in arms]
     seeds = [seed for seed in kept[0] if all(seed in one for one in kept)]

@@ -27,7 +27,7 @@ from scripts.papers.cells import (
     stand_in,
 )
 from scripts.papers.drawn import embedded
-from scripts.papers.prose import AGAIN, PAPERS
+from scripts.papers.prose import AGAIN, FOLDERS
 from scripts.papers.sources import CODE, linked
 from scripts.papers.tables import (
     counted_seeds,
@@ -45,14 +45,14 @@ _UNITS = {"percent": "points", "percentage points": "points", "round": "iteratio
 
 def page_name(paper: str) -> str:
     """The file of a paper's page."""
-    return next(f"numbers_{folder}.md" for folder, name in PAPERS.items() if name == paper)
+    return f"numbers_{FOLDERS[paper]}.md"
 
 
 def page(
     paper: str,
     lead: str,
     cells: Sequence[Cell],
-    claims: Sequence[Mapping[str, str]],
+    claims: Sequence[dict[str, str]],
     entries: Sequence[Entry],
     results: Path,
     conf: Path,
@@ -74,9 +74,7 @@ def page(
         beside: the parts of `sources.yaml`, before the figures.
         files: pictures of tables by the table's name.
     """
-    folder = next(folder for folder, name in PAPERS.items() if name == paper)
-    article = f"{folder}.md"
-    links = ["[All papers and the rules](README.md)"]
+    links, article = ["[All papers and the rules](README.md)"], f"{FOLDERS[paper]}.md"
     if (results / article).is_file():
         links.append(f"[what else was run]({article})")
     parts = [
@@ -220,20 +218,11 @@ def _tested(cell: Cell) -> str:
     return f"Tested: `{cell.command}`: {', '.join(text for text in found if text)}."
 
 
-def _claims(claims: Sequence[Mapping[str, str]]) -> list[str]:
+def _claims(claims: Sequence[dict[str, str]]) -> list[str]:
     if not claims:
         return []
-    rows = [
-        [
-            claim["where"],
-            claim["claim"],
-            claim["measured"],
-            _verdict(claim),
-            claim["seeds"],
-        ]
-        for claim in claims
-    ]
     head = ["where", "claim", "measured", "verdict", "seeds"]
+    rows = [[(claim | {"verdict": _verdict(claim)})[key] for key in head] for claim in claims]
     return ["## Statements in prose", table(head, rows, len(head))]
 
 
@@ -248,17 +237,16 @@ def _verdict(claim: Mapping[str, str]) -> str:
 
 def _figures(paper: str, results: Path, conf: Path) -> list[str]:
     parts = []
-    folder = next(folder for folder, name in PAPERS.items() if name == paper)
-    for picture in sorted((results / "runs" / folder).rglob("figure.png")):
+    for picture in sorted((results / "runs" / FOLDERS[paper]).rglob("figure.png")):
         name = picture.parent.relative_to(results / "runs").as_posix()
         file = conf / "experiment" / f"{name}.yaml"
         report = (yaml.safe_load(file.read_text()).get("report") or {}) if file.is_file() else {}
-        said = [str(claim["text"]) for claim in report.get("claims") or [] if claim.get("text")]
+        claims = [str(claim["text"]) for claim in report.get("claims") or [] if claim.get("text")]
         parts.append(f"### {report.get('title', name)}")
         parts.append(f"![{name}]({picture.relative_to(results).as_posix()})")
         parts += _drawn_of(picture.with_name("jobs.csv"))
-        if said:
-            parts.append("The paper says: " + "; ".join(said) + ".")
+        if claims:
+            parts.append("The paper says: " + "; ".join(claims) + ".")
         if known := report.get("published"):
             title = known.partition("/")[2]
             heading = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")

@@ -32,6 +32,7 @@ PAPERS = {  # folders of experiments
     "stocfl": "StoCFL",
     "feddrift": "FedDrift",
 }
+FOLDERS = {paper: folder for folder, paper in PAPERS.items()}
 ONE_SEED = "one seed"
 VERDICTS = ("holds", "does not hold", ONE_SEED, "cannot tell", NOT_RUN)
 AGAIN = "again"  # behind the hours of runs that are kept without the curves that decide
@@ -61,20 +62,17 @@ def prose(results: Path, conf: Path, entries: Sequence[Entry], runs: Runs) -> li
         rows = [_of_most_seeds(row, later) for row in rows if _is_stated(row, report)]
         rows = [_strict(row, kept) for row in rows]
         rows += [row for row in later if not _is_told(_parts(row["claim"]), known)]
-        where = {"paper": paper, "where": name}
-        found += [where | row for row in rows]
-        found += [
-            where
+        waiting = {"measured": "", "verdict": NOT_RUN, "seeds": ""}
+        rows += [
+            waiting
             | {
                 "claim": str(claim.get("text") or claim["kind"]),
-                "measured": "",
-                "verdict": NOT_RUN,
-                "seeds": "",
                 "needs": _needs(name, claim, entries, runs, conf),
             }
             for claim in report.get("claims") or []
             if not any(row["claim"].startswith(str(claim.get("text"))) for row in rows)
         ]
+        found += [{"paper": paper, "where": name} | row for row in rows]
     return found + _statements(results / "statements.yaml", entries, runs)
 
 

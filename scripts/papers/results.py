@@ -48,7 +48,6 @@ from scripts.papers.tables import (
     each_commit,
     machines,
     ours,
-    place,
     printed,
     setting_of,
     signed,
@@ -57,6 +56,7 @@ from scripts.papers.tables import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
+RULES = Path(__file__).with_name("rules.md")  # what the states mean, by hand
 INDEX, RUNS, TRIALS = "README.md", "numbers_runs.md", "numbers_flexcfl_trials.md"
 _LARGEST = 10
 # whose experiments are all here; of the others some
@@ -70,46 +70,6 @@ _ARTICLES = {
     "FlexCFL": "flexcfl.md",
     "CFL-GP": "cfl_gp.md",
 }
-_TERMS = """\
-*Purity*: the share of clients that belong to the most frequent true group of their cluster. *λ*:
-the weight of the gradient in JGL's score. *MCLR*, *MLP*, *CNN*: softmax regression, a multilayer
-perceptron, a convolutional network. *Swap all*: pairs of clients exchange all their data.
-*Migration*: FlexCFL moves a client to another cluster when its data have changed. *Skew 1*: the
-clients of a cluster have two classes."""
-_RULE = """\
-Every printed number has one of these states. They are computed from the runs.
-
-- **reproduced**: our number differs from the printed one by at most a limit. With several seeds the
-  limit is the 95 % prediction interval of one more run, t s √(1 + 1/n), where s is the standard
-  deviation of our n seeds. Where the paper prints a mean and a standard deviation, it is the 95 %
-  interval of the difference of two means. The limit is at most 2 points, 2 iterations, or 5 % of
-  any other quantity, and at least half a unit of the last printed digit. With one seed the standard
-  deviation is unknown; the limit is then 1 point, one iteration or 5 %. For numbers of examples,
-  which are drawn at random, it is 1 %. Where the paper prints a lower bound or a saving, a better
-  value is also accepted. Medians over seeds (first iterations, savings) are judged like one seed.
-- **cause shown**: our number is not within the limit, and a second run shows why: it differs from
-  ours in the named cause alone, has at least as many seeds, and its number is within the limit.
-- **within our spread**: the printed number lies within the interval above, but the interval is
-  wider than the limit allows. For points and iterations the interval may have any width, for other
-  quantities up to half of the quantity.
-- **conjecture**: we name a possible cause, but no such run confirms it, or the cause is only
-  described in words. Causes described in words never count as shown.
-- **outside**: we know no cause.
-- **other data**: measured on other data than the paper's, and never counted as reproduced: letters
-  of both cases or digits in place of EMNIST's lower-case letters, or JPEG copies of CIFAR-10.
-- **derived**: the number follows from other numbers, or repeats one of them.
-- **setting**: the number is an input, such as a hyper-parameter.
-
-The papers also make statements in words. A statement **holds** or **does not hold** according to
-the mean of at least two seeds, if four fifths of the seeds or more agree with it. Otherwise the
-runs **cannot tell**. If there is only one run, the verdict is **one seed**, and "1 of 1" or "0 of
-1" says whether the statement was true in it. A printed lead of one method over another holds if our
-lead is within the limit for numbers; the limit is computed from the leads of our seeds. A printed
-ratio of what is sent must agree within 2 %. Runs on other data decide nothing. Runs of a modified
-source tree are refused.
-
-CFL-GP's two curves were read off a figure, to about half a point. CLoVE's numbers are quoted from
-notes on the paper."""
 _BEST = """\
 FlexCFL prints the best test accuracy over all rounds, so the round is selected on test data. Below
 is the order of the methods in every row of its tables, by the best round and by the last one. Two
@@ -143,22 +103,22 @@ def pages(results: Path, campaign: Path, conf: Path) -> dict[str, str]:
     ]
     more = {"FlexCFL": [*_orders(cells), f"[Tables I, III and IV run in other ways]({TRIALS})."]}
     code = paper_page.page_name("FlexCFL")
-    found = {TRIALS: sources.linked("\n\n".join(trials), code) + "\n"}
+    made = {TRIALS: sources.linked("\n\n".join(trials), code) + "\n"}
     file = results / "leads.yaml"
     leads: Mapping[str, str] = yaml.safe_load(file.read_text()) if file.is_file() else {}
     beside = sources.read_sources(results / "sources.yaml")
     for paper in PAPERS.values():
         of = [cell for cell in cells if cell.row["paper"] == paper]
-        said = [claim for claim in claims if claim["paper"] == paper]
+        stated = [claim for claim in claims if claim["paper"] == paper]
         name = paper_page.page_name(paper)
         pictures = drawn.pictures(of)
         files = {experiment: drawn.file_of(name, experiment) for experiment in pictures}
-        found |= {files[experiment]: text for experiment, text in pictures.items()}
-        found[name] = paper_page.page(
+        made |= {files[experiment]: text for experiment, text in pictures.items()}
+        made[name] = paper_page.page(
             paper,
             leads.get(paper, ""),
             of,
-            said,
+            stated,
             entries,
             results,
             conf,
@@ -170,16 +130,17 @@ def pages(results: Path, campaign: Path, conf: Path) -> dict[str, str]:
         "# The papers at full size",
         *_leads(leads),
         *_score(cells, claims, runs),
-        _RULE,
+        RULES.read_text().rstrip(),
         *_largest(cells),
         *_articles(results),
-        "Made by `make results` from the files in `runs`; not written by hand.",
+        "Made by `make results` from the files in `runs`, but for the sentences at the top and the "
+        "meaning of the states.",
     ]
     computed = ["# What was run, and what was not", *left(cells, entries, runs, conf), *_made(runs)]
     return {
         INDEX: "\n\n".join(index) + "\n",
         RUNS: "\n\n".join(computed) + "\n",
-        **found,
+        **made,
     }
 
 
@@ -189,38 +150,41 @@ def _leads(leads: Mapping[str, str]) -> list[str]:
         f"- **[{paper}]({paper_page.page_name(paper)})**: {leads.get(paper, '')}".rstrip()
         for paper in PAPERS.values()
     ]
-    return ["\n".join(lines), _TERMS]
+    return ["\n".join(lines), *([leads["terms"]] if leads else [])]
 
 
 def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Runs) -> list[str]:
     count = Counter(cell.state for cell in cells)
-    results = sum(count[state] for state in _RESULTS)
     derived = [cell for cell in cells if cell.state == DERIVED]
-    told_by = [cell for cell in derived if cell.measured and not cell.measured.stands_in]
-    of_four = Counter(c.state for c in cells if c.row["paper"] in _FOUR)
+    run_too = [cell for cell in derived if cell.measured and not cell.measured.stands_in]
     alone = sum(_is_alone(cell, REPRODUCED) for cell in cells)
     shown_alone = sum(_is_alone(cell, SHOWN) for cell in cells)
     chosen = sum(cell.state == SHOWN and "partition.spread" in cell.command for cell in cells)
     # a figure's runs may be a table's: computed once
     hours = {(run.made["hash"], run.made["seeds"]): float(run.made["hours"]) for run in runs.runs}
+    of: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        of.setdefault((cell.row["paper"], cell.row["experiment"]), []).append(cell)
+    of[f"**{', '.join(_FOUR)}**", ""] = [cell for cell in cells if cell.row["paper"] in _FOUR]
+    of["**all**", ""] = list(cells)
     rows = []
-    for paper, experiment in dict.fromkeys((c.row["paper"], c.row["experiment"]) for c in cells):
-        of = [c for c in cells if (c.row["paper"], c.row["experiment"]) == (paper, experiment)]
-        states = Counter(cell.state for cell in of)
-        rows.append([paper, experiment, len(of), *(states[state] or "" for state in STATES)])
-    rows.append(["**all**", "", len(cells), *(count[state] or "" for state in STATES)])
+    for names, those in of.items():
+        states = Counter(cell.state for cell in those)
+        rows.append([*names, len(those), *(states[state] or "" for state in STATES)])
     return [
         "## Score by state",
-        f"**{count[REPRODUCED]} of {results} published results reproduced**. {_others(count)} "
-        f"Only one seed was run for {alone} of the reproduced results, and for {shown_alone} of "
-        f"those with a shown cause. In {chosen} results the shown cause is how unequal the "
-        "clients' amounts of data are. The paper does not state this spread, and its value was "
-        "chosen so that these same results agree.",
-        f"LCFL, CFL-MGD, JGL and FlexCFL alone: {of_four[REPRODUCED]} of "
-        f"{sum(of_four[state] for state in _RESULTS)} reproduced. {_others(of_four)}",
+        f"**{count[REPRODUCED]} of {sum(count[state] for state in _RESULTS)} published results "
+        f"reproduced**. Of the others, {count[SHOWN]} differ, and a further run has shown the "
+        f"cause; {count[SPREAD]} differ by no more than our own seeds differ among themselves; for "
+        f"{count[CONJECTURE]} we suspect a cause that no run confirms; for {count[OUTSIDE]} we "
+        f"know no cause; {count[OTHER_DATA]} were measured on other data than the paper's; and "
+        f"{count[NOT_RUN]} have not been run. Only one seed was run for {alone} of the reproduced "
+        f"results, and for {shown_alone} of those with a shown cause. In {chosen} results the "
+        "shown cause is how unequal the clients' amounts of data are. The paper does not state "
+        "this spread, and its value was chosen so that these same results agree.",
         f"The papers print {len(cells)} numbers. Not counted as results are: {count[SETTING]} "
         f"settings, used as printed; {len(derived)} numbers that follow from others or repeat "
-        f"them ({len(told_by)} of these were run, and {sum(cell.agrees for cell in told_by)} "
+        f"them ({len(run_too)} of these were run, and {sum(cell.agrees for cell in run_too)} "
         f"agree); and {count[NOT_PRINTED]} cell of a table that the paper leaves empty.",
         f"Of {len(claims)} statements that the papers make in words, {_counted(claims)}",
         f"The runs took {sum(hours.values()):.1f} hours of computing. A run that serves two "
@@ -233,17 +197,6 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
 def _is_alone(cell: Cell, state: str) -> bool:
     """Whether a number is in a state and rests on one run."""
     return cell.state == state and cell.measured is not None and cell.measured.n == 1
-
-
-def _others(count: Mapping[str, int]) -> str:
-    """What became of the results that were not reproduced."""
-    return (
-        f"Of the others, {count[SHOWN]} differ, and a further run has shown the cause; "
-        f"{count[SPREAD]} differ by no more than our own seeds differ among themselves; for "
-        f"{count[CONJECTURE]} we suspect a cause that no run confirms; for {count[OUTSIDE]} we "
-        f"know no cause; {count[OTHER_DATA]} were measured on other data than the paper's; and "
-        f"{count[NOT_RUN]} have not been run."
-    )
 
 
 def _counted(claims: Sequence[Mapping[str, str]]) -> str:
@@ -265,7 +218,16 @@ def _largest(cells: Sequence[Cell]) -> list[str]:
     far = sorted(percent, key=lambda cell: -abs(cell.difference))[:_LARGEST]
     if not far:
         return []
-    rows = [[place(c), what(c), printed(c), ours(c), signed(c.difference)] for c in far]
+    rows = [
+        [
+            f"{cell.row['paper']}, {cell.row['experiment']}",
+            what(cell),
+            printed(cell),
+            ours(cell),
+            signed(cell.difference),
+        ]
+        for cell in far
+    ]
     head = ["where", "what", "printed, %", "ours, %", "difference, points"]
     note = "Accuracies only. Numbers of rounds and other quantities are on the papers' pages."
     return ["## Largest differences without a shown cause", table(head, rows, 2), note]

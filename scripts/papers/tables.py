@@ -37,11 +37,6 @@ def what(cell: Cell) -> str:
     return ", ".join(name for name in names if name)
 
 
-def place(cell: Cell) -> str:
-    """Where a number is printed."""
-    return f"{cell.row['paper']}, {cell.row['experiment']}"
-
-
 def printed(cell: Cell) -> str:
     """A number as printed."""
     row = cell.row

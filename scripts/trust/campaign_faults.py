@@ -25,25 +25,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import torch
-from faults import (
-    damages,
-    data,
-    edges,
-    file_systems,
-    inputs,
-    kills,
-    machine,
-    models,
-    modules,
-    owned,
-    pairs,
-    sweeps,
-    tables,
-    tampering,
-)
 from faults.case import ENDS, Case
 from faults.jobs import CHEAP, JOBS, job_of
 
@@ -52,20 +37,11 @@ import fedclust.report.terminal  # noqa: F401 - what every process needs is impo
 from fedclust.helpers.scratch import scratch
 
 PARTS: Mapping[str, Callable[[bool], Iterator[Case]]] = {
-    "kills": kills.cases,
-    "damages": damages.cases,
-    "machine": machine.cases,
-    "inputs": inputs.cases,
-    "data": data.cases,
-    "owned": owned.cases,
-    "models": models.cases,
-    "modules": modules.cases,
-    "tampering": tampering.cases,
-    "sweeps": sweeps.cases,
-    "edges": edges.cases,
-    "tables": tables.cases,
-    "file_systems": file_systems.cases,
-    "pairs": pairs.cases,
+    name: import_module(f"faults.{name}").cases
+    for name in (
+        *("kills", "damages", "machine", "inputs", "data", "owned", "models", "modules"),
+        *("tampering", "sweeps", "edges", "tables", "file_systems", "pairs"),
+    )
 }
 
 

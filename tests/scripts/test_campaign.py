@@ -19,7 +19,7 @@ from refusals import refused
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, UserError
 from scripts.papers import campaign
-from scripts.papers.campaign import Campaign, Entry, finished, is_done, read_list, take_over
+from scripts.papers.campaign import Campaign, Entry, finished, finished_hash, read_list, take_over
 
 plan = cache(campaign.plan)  # composing takes Hydra a third of a second a job
 LIST = Path(campaign.__file__).with_name("campaign.yaml")
@@ -127,7 +127,7 @@ def test_a_job_taken_over_has_the_files_of_one_and_the_name_of_the_other(tmp_pat
     write_finished(tmp_path / source.folder, source)
     assert finished([tmp_path]) == {source.hash: tmp_path / source.folder}
     take_over(tmp_path / source.folder, job, tmp_path / job.folder)
-    assert is_done(tmp_path / job.folder, job.hash)
+    assert finished_hash(tmp_path / job.folder) == job.hash
     rounds = (tmp_path / job.folder / "rounds.csv").read_text()
     assert rounds == (tmp_path / source.folder / "rounds.csv").read_text()
     config = yaml.safe_load((tmp_path / job.folder / "config.yaml").read_text())
@@ -147,7 +147,7 @@ def test_only_a_finished_job_counts(tmp_path: Path, state: str) -> None:
     job = plan(FIGURE6, "paper")[0]
     write_finished(tmp_path / "a", job)
     (tmp_path / "a" / "status.json").write_text(json.dumps({"state": state}))
-    assert not is_done(tmp_path / "a", job.hash)
+    assert finished_hash(tmp_path / "a") != job.hash
 
 
 class Pretended(Campaign):

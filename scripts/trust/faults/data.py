@@ -235,13 +235,44 @@ def wrong_features(rows: str, folder: Path) -> Sequence[str]:
     return TABLE
 
 
-DAMAGED_IMAGES = (
-    *("cut", "no image", "emptied", "no test images", "a class in the test only"),
-    *("several pages", "float numbers", "a pipe", "links in a circle"),
-)
+def saved_as(page: Image.Image, *others: Image.Image) -> Callable[[Path], None]:
+    """What puts pages of another format in the place of an image."""
+
+    def change(one: Path) -> None:
+        one.unlink()
+        page.save(one.with_suffix(".tiff"), save_all=True, append_images=others)
+
+    return change
 
 
-def wrong_images(what: str, folder: Path) -> Sequence[str]:
+def in_a_circle(one: Path) -> None:
+    """Links from each of two classes to the other."""
+    (one.parent / "b").symlink_to(one.parents[1] / "b")
+    (one.parents[1] / "b" / "a").symlink_to(one.parent)
+
+
+def class_of_the_test(one: Path) -> None:
+    """A class that the training images do not have."""
+    test = one.parents[2] / "test"
+    (test / "c").mkdir()
+    (test / "a" / "0.png").rename(test / "c" / "0.png")
+
+
+# what happens to images, told by the first of them
+IMAGES: Mapping[str, Callable[[Path], object]] = {
+    "cut": lambda one: one.write_bytes(one.read_bytes()[:40]),
+    "no image": lambda one: one.write_bytes(b"not an image"),
+    "emptied": lambda one: one.write_bytes(b""),
+    "no test images": lambda one: [file.unlink() for file in one.parents[2].glob("test/*/*.png")],
+    "a class in the test only": class_of_the_test,
+    "several pages": saved_as(Image.new("L", (8, 8), 0), Image.new("L", (8, 8), 200)),
+    "float numbers": saved_as(Image.new("F", (8, 8))),
+    "a pipe": lambda one: os.mkfifo(one.with_name("pipe.png")),
+    "links in a circle": in_a_circle,
+}
+
+
+def wrong_images(change: Callable[[Path], object], folder: Path) -> Sequence[str]:
     """Folders of images with something wrong."""
     rng = np.random.default_rng(0)
     for split, count in (("train", 60), ("test", 12)):
@@ -250,31 +281,7 @@ def wrong_images(what: str, folder: Path) -> Sequence[str]:
             home.mkdir(parents=True, exist_ok=True)
             pixels = rng.integers(0, 256, (8, 8), dtype=np.uint8)
             Image.fromarray(pixels).save(home / f"{i}.png")
-    one = folder / "images" / "train" / "a" / "0.png"
-    if what == "cut":
-        one.write_bytes(one.read_bytes()[:40])
-    elif what == "no image":
-        one.write_bytes(b"not an image")
-    elif what == "emptied":
-        one.write_bytes(b"")
-    elif what == "several pages":
-        one.unlink()
-        pages = [Image.new("L", (8, 8), colour) for colour in (0, 200)]
-        pages[0].save(one.with_suffix(".tiff"), save_all=True, append_images=pages[1:])
-    elif what == "float numbers":
-        one.unlink()
-        Image.fromarray(np.zeros((8, 8), np.float32)).save(one.with_suffix(".tiff"))
-    elif what == "a pipe":
-        os.mkfifo(one.with_name("pipe.png"))
-    elif what == "links in a circle":
-        (folder / "images/train/a/b").symlink_to(folder / "images/train/b")
-        (folder / "images/train/b/a").symlink_to(folder / "images/train/a")
-    elif what == "no test images":
-        for file in (folder / "images" / "test").rglob("*.png"):
-            file.unlink()
-    elif what == "a class in the test only":
-        (folder / "images" / "test" / "c").mkdir()
-        (folder / "images" / "test" / "a" / "0.png").rename(folder / "images/test/c/0.png")
+    change(folder / "images" / "train" / "a" / "0.png")
     given = ("dataset=image_folder", "dataset.path=images", "dataset.size=8")
     return (*given, "partition.num_clients=4")
 
@@ -290,7 +297,7 @@ FAULTS: Faults = {
     "partition: ": (TABLES, wrong_split),
     "table: ": (OWN, wrong_features),
     "one array ": ({"as npz": ""}, one_array),
-    "images: ": ({what: what for what in DAMAGED_IMAGES}, wrong_images),
+    "images: ": (IMAGES, wrong_images),
 }
 
 

@@ -141,10 +141,11 @@ def warm() -> None:
         played(partial(build, config), RunFolder(made() / engine, config))
 
 
-def numbers(folder: Path) -> pd.Series[Any]:
-    """Everything recorded, the seconds apart."""
+def compared(folder: Path) -> pd.Series[Any]:
+    """The recorded numbers that engines may change by rounding alone."""
     rounds = pd.read_csv(folder / "rounds.csv")
-    return rounds[rounds["metric"] != "seconds"].set_index(["seed", "round", "metric"])["value"]
+    some = rounds[rounds["metric"].isin(_COMPARED)]
+    return some.set_index(["seed", "round", "metric"])["value"]
 
 
 def apart(one: Path, other: Path, most: float = _APART) -> str:
@@ -154,14 +155,11 @@ def apart(one: Path, other: Path, most: float = _APART) -> str:
         one, other: their folders.
         most: what is rounding of a loss.
     """
-    both = pd.concat([numbers(one), numbers(other)], axis=1, join="inner").dropna()
-    named = both[
-        both.index.get_level_values("metric").isin(("accuracy", "test_loss", "train_loss"))
-    ]
-    for (_, t, metric), (a, b) in zip(named.index, named.to_numpy(), strict=True):
+    both = pd.concat([compared(one), compared(other)], axis=1, join="inner").dropna()
+    for (_, t, metric), (a, b) in zip(both.index, both.to_numpy(), strict=True):
         if abs(a - b) > (_ACCURACY if metric == "accuracy" else most * max(1, abs(a))):
             return f"{metric} of round {t}: {a:.6g} and {b:.6g}"
-    return "" if len(named) else "nothing in common is recorded"
+    return "" if len(both) else "nothing in common is recorded"
 
 
 def whole(ended: Ended) -> tuple[str, str] | None:

@@ -56,16 +56,14 @@ def claim(entry: Mapping[str, Any]) -> Claim:
         if v is not None
     }
     kind = given.pop("kind", None)
-    if kind not in KINDS:
-        raise ConfigError(f"report.claims: kind={kind} is not allowed: one of {', '.join(KINDS)}")
+    require(kind in KINDS, "report.claims: kind", kind, f"one of {', '.join(KINDS)}")
     known = [field.name for field in fields(KINDS[kind])]
-    for key in given:
+    hints = get_type_hints(KINDS[kind])
+    for key, value in given.items():
         if key not in known:
             raise ConfigError(
                 f"report.claims: {kind}.{key} is not allowed: one of {', '.join(known)}"
             )
-    hints = get_type_hints(KINDS[kind])
-    for key, value in given.items():
         allowed = _expected(value, hints[key])
         require(not allowed, f"report.claims: {kind}.{key}", value, allowed)
     try:
@@ -123,13 +121,14 @@ def check(claims: Sequence[Claim], arms: Sequence[Arm]) -> list[tuple[str, Verdi
 
 def _told(verdict: Verdict, arms: Sequence[Arm], *, about_value: bool) -> Verdict:
     """What the verdict on some arms says of the published ones."""
-    unlike = [
-        *(["not the experiment's protocol"] if any(arm.changed for arm in arms) else []),
-        *(["not the published data"] if any(arm.stand_in for arm in arms) else []),
-    ]
     smaller = any(arm.run.scale != "paper" for arm in arms)
-    why = [*unlike, *(["not at the published size"] if smaller else [])]
-    measured = ", ".join([verdict.measured, *why])
-    if unlike or (about_value and smaller):
-        return replace(verdict, measured=measured, holds=None, seeds=0, of=0)
-    return replace(verdict, measured=measured)
+    whys = {
+        "not the experiment's protocol": any(arm.changed for arm in arms),
+        "not the published data": any(arm.stand_in for arm in arms),
+        "not at the published size": smaller,
+    }
+    why = [text for text, applies in whys.items() if applies]
+    verdict = replace(verdict, measured=", ".join([verdict.measured, *why]))
+    if len(why) > smaller or (about_value and smaller):
+        return replace(verdict, holds=None, seeds=0, of=0)
+    return verdict

@@ -9,16 +9,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedclust.metrics import METRICS
-from fedclust.papers.statements import NOT_OVER, Statement, judged, matched, unknown
+from fedclust.papers.statements import Rounds, Statement, Values, judged
 from fedclust.report.arms import Arm
 from fedclust.report.formats import factor, show
 from fedclust.report.reference import Verdict
-
-Values = NDArray[np.float64]
-Rounds = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,25 +28,22 @@ class Extreme(Statement):
     def names(self) -> tuple[str, ...]:
         return (self.arm, *self.others)
 
-    def check(self, arms: Sequence[Arm]) -> Verdict:
-        claimed = self.text or f"{self.arm} {self.words} ({self.metric}): {', '.join(self.others)}"
-        common = matched(arms, self.metric)
-        if common is None:
-            return unknown(claimed, f"no common rounds with {self.metric}")
-        rounds, values = common
-        missing = self.missing(arms, rounds)
-        if missing:
-            return unknown(claimed, missing)
-        scores = [self.score(rounds, v)[None] for v in values]
-        means = (float(np.nanmean(score)) for score in scores)
-        said = (f"{name} {self.shown(mean)}" for name, mean in zip(self.names, means, strict=True))
-        return judged(
-            claimed, ", ".join(said), lambda v: bool(v[0][0] > max(o[0] for o in v[1:])), scores
-        )
+    @property
+    def claimed(self) -> str:
+        return self.text or f"{self.arm} {self.words} ({self.metric}): {', '.join(self.others)}"
 
-    def missing(self, arms: Sequence[Arm], rounds: Rounds) -> str:
-        """What the runs lack to tell; "" for nothing."""
-        return "" if all(arm.finished for arm in arms) else NOT_OVER
+    def scores(self, rounds: Rounds, values: list[Values]) -> list[Values]:
+        return [self.score(rounds, v)[None] for v in values]
+
+    def verdict(self, values: Sequence[Values]) -> Verdict:
+        means = (float(np.nanmean(score)) for score in values)
+        each = (f"{name} {self.shown(mean)}" for name, mean in zip(self.names, means, strict=True))
+        return judged(
+            self.claimed,
+            ", ".join(each),
+            lambda v: bool(v[0][0] > max(o[0] for o in v[1:])),
+            values,
+        )
 
     def score(self, rounds: Rounds, values: Values) -> Values:
         """Of every seed [S], from values [R, S]; higher is what is claimed."""
@@ -60,11 +52,6 @@ class Extreme(Statement):
     def shown(self, score: float) -> str:
         """A score in words."""
         return show(self.metric, self.sign * score)
-
-    @property
-    def sign(self) -> float:
-        """1 where more of the metric is better, else -1."""
-        return -1.0 if METRICS[self.metric].better == "lower" else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +87,7 @@ class BestEarly(Extreme):
     words: ClassVar[str] = "is better than the others at first"
     round: int
 
-    def missing(self, arms: Sequence[Arm], rounds: Rounds) -> str:
+    def missing(self, arms: Sequence[Arm], rounds: Rounds, values: list[Values]) -> str:
         if rounds[0] >= self.round:
             return f"not evaluated up to round {self.round}"
         return "" if rounds[-1] + 1 >= self.round else f"not run to round {self.round}"
@@ -157,16 +144,16 @@ class SpreadShrinks(Statement):
     def names(self) -> tuple[str, ...]:
         return (self.arm,)
 
-    def check(self, arms: Sequence[Arm]) -> Verdict:
+    @property
+    def claimed(self) -> str:
+        return self.text or f"{self.arm}: seeds differ less as time goes on ({self.metric})"
+
+    def missing(self, arms: Sequence[Arm], rounds: Rounds, values: list[Values]) -> str:
+        few = "one seed only" if min(values[0].shape) < 2 else ""
+        return super().missing(arms, rounds, values) or few
+
+    def answer(self, rounds: Rounds, values: list[Values]) -> Verdict:
         """Seeds cannot be counted, since it takes all of them."""
-        claimed = self.text or f"{self.arm}: seeds differ less as time goes on ({self.metric})"
-        common = matched(arms, self.metric)
-        if common is None:
-            return unknown(claimed, f"{self.metric} not recorded")
-        values = common[1][0]
-        if not arms[0].finished or values.shape[1] < 2 or len(values) < 2:
-            return unknown(claimed, NOT_OVER if not arms[0].finished else "one seed only")
-        spread = np.nanstd(values, axis=1)
-        early, late = (float(part.mean()) for part in np.array_split(spread, 2))
-        unit = factor(self.metric)
-        return Verdict(claimed, f"±{early * unit:.2g}, then ±{late * unit:.2g}", late < early, 0, 0)
+        spread = np.nanstd(values[0], axis=1)
+        early, late = (factor(self.metric) * float(h.mean()) for h in np.array_split(spread, 2))
+        return Verdict(self.claimed, f"±{early:.2g}, then ±{late:.2g}", late < early, 0, 0)

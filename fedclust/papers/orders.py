@@ -8,10 +8,8 @@ from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedclust.metrics import METRICS
-from fedclust.papers.statements import NOT_OVER, Pair, Statement, judged, matched, unknown
+from fedclust.papers.statements import Pair, Rounds, Statement, Values, judged
 from fedclust.report.arms import Arm
 from fedclust.report.formats import in_percent, show
 from fedclust.report.reference import Verdict
@@ -28,25 +26,24 @@ class EqualUntil(Pair):
     tolerance: float = 5e-4
 
     @property
-    def _claimed(self) -> str:
+    def claimed(self) -> str:
         return self.text or f"{self.left} equals {self.right} through round {self.round}"
 
-    def check(self, arms: Sequence[Arm]) -> Verdict:
-        common = matched(arms, self.metric)
-        if common is None or common[0][-1] + 1 < self.round:
-            return unknown(self._claimed, f"not run to round {self.round}")
-        if common[0][0] >= self.round:
-            return unknown(self._claimed, f"not evaluated up to round {self.round}")
-        return self.verdict([v[common[0] < self.round] for v in common[1]])
+    def missing(self, arms: Sequence[Arm], rounds: Rounds, values: list[Values]) -> str:
+        if rounds[-1] + 1 < self.round:
+            return f"not run to round {self.round}"
+        return f"not evaluated up to round {self.round}" if rounds[0] >= self.round else ""
 
-    def verdict(self, values: Sequence[NDArray[np.float64]]) -> Verdict:
-        """The verdict on the values of `left` and `right` in some rounds, [R, S] each."""
+    def scores(self, rounds: Rounds, values: list[Values]) -> list[Values]:
+        """The values in the rounds before, [R, S]."""
+        return [v[rounds < self.round] for v in values]
+
+    def verdict(self, values: Sequence[Values]) -> Verdict:
         gap = float(np.nanmax(np.abs(values[0] - values[1])))
         size = f"{100 * gap:.2f} points" if in_percent(self.metric) else show(self.metric, gap)
-        measured = f"largest difference {size}"
         return judged(
-            self._claimed,
-            measured,
+            self.claimed,
+            f"largest difference {size}",
             lambda v: bool(np.abs(v[0] - v[1]).max() <= self.tolerance),
             values,
         )
@@ -65,30 +62,21 @@ class OrderAtEnd(Statement):
 
     @property
     def _better(self) -> str:
-        return " < " if METRICS[self.metric].better == "lower" else " > "
+        return " > " if self.sign > 0 else " < "
 
     @property
-    def _claimed(self) -> str:
+    def claimed(self) -> str:
         return self.text or f"{self._better.join(self.best_to_worst)} at the end ({self.metric})"
 
-    def check(self, arms: Sequence[Arm]) -> Verdict:
-        common = matched(arms, self.metric)
-        if common is None:
-            return unknown(self._claimed, f"no common rounds with {self.metric}")
-        if not all(arm.finished for arm in arms):
-            return unknown(self._claimed, NOT_OVER)
-        return self.verdict([v[-1:] for v in common[1]])
-
-    def verdict(self, values: Sequence[NDArray[np.float64]]) -> Verdict:
-        """The verdict on the last values of the arms, [1, S] each."""
-        sign = -1.0 if METRICS[self.metric].better == "lower" else 1.0
+    def verdict(self, values: Sequence[Values]) -> Verdict:
+        sign = self.sign
         means = [float(np.nanmean(v)) for v in values]
         ranked = sorted(zip(self.names, means, strict=True), key=lambda pair: -sign * pair[1])
         shown = [f"{name} {show(self.metric, value)}" for name, value in ranked]
         signs = [" = " if a == b else self._better for (_, a), (_, b) in pairwise(ranked)]
         measured = shown[0] + "".join(map("".join, zip(signs, shown[1:], strict=True)))
         return judged(
-            self._claimed,
+            self.claimed,
             measured,
             lambda v: all(sign * a[0] > sign * b[0] for a, b in pairwise(v)),
             values,
@@ -103,29 +91,25 @@ class Overtakes(Pair):
     between: tuple[int, int]
 
     @property
-    def _claimed(self) -> str:
-        first, second = self.between
-        return (
-            self.text or f"{self.left} overtakes {self.right} between rounds {first} and {second}"
-        )
+    def claimed(self) -> str:
+        both = "{} and {}".format(*self.between)
+        return self.text or f"{self.left} overtakes {self.right} between rounds {both}"
 
-    def check(self, arms: Sequence[Arm]) -> Verdict:
-        first, second = self.between
-        common = matched(arms, self.metric)
-        wanted = [first - 1, second - 1]
-        if common is None or not np.isin(wanted, common[0]).all():
-            return unknown(self._claimed, f"rounds {first} and {second} not both evaluated")
-        return self.verdict([v[np.isin(common[0], wanted)] for v in common[1]])
+    def missing(self, arms: Sequence[Arm], rounds: Rounds, values: list[Values]) -> str:
+        there = np.isin(np.array(self.between) - 1, rounds).all()
+        return "" if there else "rounds {} and {} not both evaluated".format(*self.between)
 
-    def verdict(self, values: Sequence[NDArray[np.float64]]) -> Verdict:
-        """The verdict on the values of `left` and `right` at both rounds, [2, S] each."""
-        sign = -1.0 if METRICS[self.metric].better == "lower" else 1.0
-        values = [sign * one for one in values]
+    def scores(self, rounds: Rounds, values: list[Values]) -> list[Values]:
+        """The values at both rounds, [2, S]."""
+        return [v[np.isin(rounds + 1, self.between)] for v in values]
+
+    def verdict(self, values: Sequence[Values]) -> Verdict:
+        values = [self.sign * one for one in values]
         lead = np.nanmean(values[0] - values[1], axis=1)
         unit = " points" if in_percent(self.metric) else ""
         factor = 100 if unit else 1
         before, after = (f"{factor * value:+.2f}{unit}" for value in lead)
         measured = f"{self.left} leads by {before}, then {after}"
         return judged(
-            self._claimed, measured, lambda v: bool(v[0][0] < v[1][0] and v[0][1] > v[1][1]), values
+            self.claimed, measured, lambda v: bool(v[0][0] < v[1][0] and v[0][1] > v[1][1]), values
         )

@@ -16,30 +16,26 @@ from fedclust.report.reference import Verdict
 from fedclust.report.runs import Curve
 from fedclust.report.spec import check_value
 
-NOT_OVER = "not run to the end"
+Values = NDArray[np.float64]
+Rounds = NDArray[np.int64]
 
 
-def matched(
-    arms: Sequence[Arm], metric: str, pick: Callable[[Arm, str], Curve | None] = Arm.curve
-) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]] | None:
-    """Rounds [R] and, per arm, values [R, S] that all arms have, seeds matched; None where there
-    are none.
+def matched(curves: Sequence[Curve | None]) -> tuple[Rounds, list[Values]] | None:
+    """Rounds [R] and, per curve, values [R, S] that all of them have, seeds matched; None where
+    there are none.
     """
-    curves = [pick(arm, metric) for arm in arms]
-    if any(curve is None for curve in curves):
-        return None
     present = [curve for curve in curves if curve is not None]
+    if len(present) < len(curves):
+        return None
     seeds = [s for s in present[0].seeds if all(s in c.seeds for c in present)]
     rounds = np.array(
         sorted(set.intersection(*(set(c.rounds.tolist()) for c in present))), dtype=np.int64
     )
     if not seeds or not len(rounds):
         return None
-    return rounds, [_take(curve, rounds, seeds) for curve in present]
-
-
-def _take(curve: Curve, rounds: NDArray[np.int64], seeds: Sequence[int]) -> NDArray[np.float64]:
-    return curve.values[np.isin(curve.rounds, rounds)][:, [curve.seeds.index(s) for s in seeds]]
+    return rounds, [
+        c.values[np.isin(c.rounds, rounds)][:, [c.seeds.index(s) for s in seeds]] for c in present
+    ]
 
 
 def unknown(claimed: str, why: str) -> Verdict:
@@ -50,8 +46,8 @@ def unknown(claimed: str, why: str) -> Verdict:
 def judged(
     claimed: str,
     measured: str,
-    test: Callable[[list[NDArray[np.float64]]], bool],
-    values: Sequence[NDArray[np.float64]],
+    test: Callable[[list[Values]], bool],
+    values: Sequence[Values],
 ) -> Verdict:
     """`test` on the means over seeds and on every seed alone; values per arm [R, S].
 
@@ -94,6 +90,47 @@ class Statement:
         value = getattr(self, "value", None)
         if value is not None:
             check_value(value, self.metric, "report.claims: value")
+
+    @property
+    def claimed(self) -> str:
+        """The claim in words."""
+        raise NotImplementedError
+
+    @property
+    def sign(self) -> float:
+        """1 where more of the metric is better, else -1."""
+        return -1.0 if METRICS[self.metric].better == "lower" else 1.0
+
+    def curve(self, arm: Arm) -> Curve | None:
+        """What it compares of an arm."""
+        return arm.curve(self.metric)
+
+    def check(self, arms: Sequence[Arm]) -> Verdict:
+        """The verdict on arms in the order of `names`."""
+        common = matched([self.curve(arm) for arm in arms])
+        if common is None:
+            alone = len(arms) == 1
+            why = f"{self.metric} not recorded" if alone else f"no common rounds with {self.metric}"
+            return unknown(self.claimed, why)
+        if missing := self.missing(arms, *common):
+            return unknown(self.claimed, missing)
+        return self.answer(*common)
+
+    def missing(self, arms: Sequence[Arm], rounds: Rounds, values: list[Values]) -> str:
+        """What the arms lack to tell, of rounds [R] and values [R, S] of each; "" for nothing."""
+        return "" if all(arm.finished for arm in arms) else "not run to the end"
+
+    def answer(self, rounds: Rounds, values: list[Values]) -> Verdict:
+        """The verdict on values [R, S] of every arm."""
+        return self.verdict(self.scores(rounds, values))
+
+    def scores(self, rounds: Rounds, values: list[Values]) -> list[Values]:
+        """What decides of the values [R, S] of every arm: those in the last round, [1, S]."""
+        return [v[-1:] for v in values]
+
+    def verdict(self, values: Sequence[Values]) -> Verdict:
+        """The verdict on the `scores` of every arm."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,124 +5,90 @@ are on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Switch:
-    """An option whose value `published` does as a paper or its code does, where the default is
-    sounder.
-
-    Attributes:
-        option: dotted key of a config; a part of the group, such as a method in a method, may hold
-            it too.
-        published: the value that follows paper or code.
-        means: what it does, in one plain sentence.
-    """
-
-    option: str
-    published: object
-    means: str
-
-
-SWITCHES = (
-    Switch(
-        "algorithm.cluster_choice",
+# options by dotted key, which a part of the group may hold too, such as a method in a method: the
+# value that follows the paper or its code, and what it does
+SWITCHES: Mapping[str, tuple[object, str]] = {
+    "algorithm.cluster_choice": (
         "test_loss",
         "clients choose their model by its loss on their test data",
     ),
-    Switch(
-        "algorithm.start",
+    "algorithm.start": (
         "shared",
         "all cluster models start as copies of one, told apart by rounding only",
     ),
-    Switch(
-        "algorithm.aggregation",
+    "algorithm.aggregation": (
         "first_client",
         "a cluster takes over the model of one participant instead of the mean",
     ),
-    Switch(
-        "algorithm.shift.distance",
+    "algorithm.shift.distance": (
         "released",
         "shifts are measured without regard to which label is which, against the data at the start",
     ),
-    Switch(
-        "algorithm.metric.gradient",
+    "algorithm.metric.gradient": (
         "last_batch",
         "clients are clustered by the gradient of a single mini-batch, which is close to noise",
     ),
-    Switch(
-        "algorithm.divisor",
+    "algorithm.divisor": (
         "planned",
         "a cluster's updates are divided by a planned number of participants, not by the actual "
         "one",
     ),
-    Switch(
-        "cluster_metric.data",
+    "cluster_metric.data": (
         "train_and_test",
         "clients are clustered by losses on their test data too",
     ),
-    Switch(
-        "cluster_method.variant",
+    "cluster_method.variant": (
         "alternate",
         "k-medoids begins at the most central clients, which can merge true clusters",
     ),
-    Switch(
-        "algorithm.sign",
+    "algorithm.sign": (
         "literal",
         "clients prefer the cluster whose last step opposes their gradient",
     ),
-    Switch(
-        "algorithm.loss_reduction",
+    "algorithm.loss_reduction": (
         "sum",
         "losses are summed over the mini-batch and outweigh similarities",
     ),
-    Switch(
-        "algorithm.gradients",
+    "algorithm.gradients": (
         "own",
         "clients are clustered by gradients at different models, which keeps clusters apart that "
         "belong together",
     ),
-    Switch(
-        "algorithm.accumulation",
+    "algorithm.accumulation": (
         "released",
         "at first clients are clustered by their last gradient, not by the mean of all",
     ),
-    Switch(
-        "algorithm.inter_group.normalize",
+    "algorithm.inter_group.normalize": (
         False,
         "the exchange between groups adds up and can diverge",
     ),
-    Switch(
-        "algorithm.warmup.cover_all",
+    "algorithm.warmup.cover_all": (
         False,
         "clients that missed the warm-up are clustered by a model they never trained",
     ),
-    Switch(
-        "scenario.shrink_current",
+    "scenario.shrink_current": (
         True,
         "every release keeps a part of the current data, so that they shrink",
     ),
-    Switch("scenario.abort_round", True, "a pair with nothing to swap ends the swaps of its round"),
-    Switch("scenario.single_pair", True, "at most one pair of clients swaps its data in a round"),
-    Switch(
-        "partition.sharing", "prefix", "clients share images, also between training and test data"
-    ),
-)
+    "scenario.abort_round": (True, "a pair with nothing to swap ends the swaps of its round"),
+    "scenario.single_pair": (True, "at most one pair of clients swaps its data in a round"),
+    "partition.sharing": ("prefix", "clients share images, also between training and test data"),
+}
 
 
 def switched_on(config: Mapping[str, Any]) -> list[str]:
     """Of a job's config, the options that are as published, each as `option=value: what it
     does`.
     """
-    found = []
-    for switch in SWITCHES:
-        group, *path = switch.option.split(".")
+    on = []
+    for option, (published, means) in SWITCHES.items():
+        group, *path = option.split(".")
         for key, value in _values(config.get(group), path, group):
-            if value == switch.published and type(value) is type(switch.published):
-                found.append(f"{key}={str(value).lower()}: {switch.means}")
-    return found
+            if value == published and type(value) is type(published):
+                on.append(f"{key}={str(value).lower()}: {means}")
+    return on
 
 
 def _values(node: Any, path: list[str], where: str) -> list[tuple[str, Any]]:

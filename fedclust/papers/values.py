@@ -8,27 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedclust.helpers.errors import counted, require
-from fedclust.metrics import METRICS
 from fedclust.papers.published import limit, rounding
-from fedclust.papers.statements import (
-    NOT_OVER,
-    Pair,
-    Single,
-    judged,
-    matched,
-    unknown,
-)
+from fedclust.papers.statements import Pair, Rounds, Single, Values, judged, unknown
 from fedclust.report.arms import Arm
 from fedclust.report.formats import factor, show
 from fedclust.report.reference import Verdict
-
-
-def sign_of(metric: str) -> float:
-    """1 where more of a metric is better, else -1."""
-    return -1.0 if METRICS[metric].better == "lower" else 1.0
+from fedclust.report.runs import Curve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,35 +28,31 @@ class Reaches(Single):
     about_value: ClassVar[bool] = True
     round: int
 
-    def check(self, arms: Sequence[Arm]) -> Verdict:
-        common = matched(arms, self.metric)
-        if common is None:
-            return unknown(self._claimed, f"{self.metric} not recorded")
-        rounds, values = common
-        sign = sign_of(self.metric)
-        values = [sign * one for one in values]
-        value = sign * self.value
+    def missing(self, arms: Sequence[Arm], rounds: Rounds, values: list[Values]) -> str:
+        return ""
+
+    def answer(self, rounds: Rounds, values: list[Values]) -> Verdict:
+        values, value = [self.sign * one for one in values], self.sign * self.value
         reached = np.flatnonzero(np.nanmean(values[0], axis=1) >= value)
         if not len(reached) and rounds[-1] + 1 < self.round:
-            return unknown(self._claimed, f"not run to round {self.round}")
+            return unknown(self.claimed, f"not run to round {self.round}")
         never = f"not in {counted(int(rounds[-1]) + 1, 'round')}"
         measured = f"round {rounds[reached[0]] + 1}" if len(reached) else never
         late = rounds <= self.round  # 0-based rounds: up to one round late
-        return judged(self._claimed, measured, lambda v: bool((v[0][late] >= value).any()), values)
+        return judged(self.claimed, measured, lambda v: bool((v[0][late] >= value).any()), values)
 
-    def verdict(self, firsts: Sequence[NDArray[np.float64]]) -> Verdict:
+    def verdict(self, values: Sequence[Values]) -> Verdict:
         """The verdict where the first such rounds alone are known, [1, S] from 1, infinite where a
         seed never gets there: of the median seed, as their curve is not known.
         """
-        middle = float(np.median(firsts[0]))
+        middle = float(np.median(values[0]))
         there = math.isfinite(middle)
         measured = f"round {middle:g} in the median seed" if there else "not in the median seed"
-        alone = judged(self._claimed, measured, lambda v: bool(v[0][0] <= self.round + 1), firsts)
+        alone = judged(self.claimed, measured, lambda v: bool(v[0][0] <= self.round + 1), values)
         return replace(alone, holds=middle <= self.round + 1)
 
     @property
-    def _claimed(self) -> str:
-        """The claim in words."""
+    def claimed(self) -> str:
         goal = show(self.metric, self.value)
         return self.text or f"{self.arm} reaches {goal} {self.metric} at round {self.round}"
 
@@ -81,22 +64,12 @@ class AtLeast(Single):
     kind: ClassVar[str] = "at_least"
     about_value: ClassVar[bool] = True
 
-    def check(self, arms: Sequence[Arm]) -> Verdict:
-        common = matched(arms, self.metric)
-        if common is None:
-            return unknown(self._claimed, f"{self.metric} not recorded")
-        if not arms[0].finished:
-            return unknown(self._claimed, NOT_OVER)
-        return self.verdict([v[-1:] for v in common[1]])
-
-    def verdict(self, last: Sequence[NDArray[np.float64]]) -> Verdict:
-        """The verdict on the values at the end, [1, S]."""
-        measured = show(self.metric, float(np.nanmean(last[0])))
-        return judged(self._claimed, measured, lambda v: bool(v[0][0] >= self.value), last)
+    def verdict(self, values: Sequence[Values]) -> Verdict:
+        measured = show(self.metric, float(np.nanmean(values[0])))
+        return judged(self.claimed, measured, lambda v: bool(v[0][0] >= self.value), values)
 
     @property
-    def _claimed(self) -> str:
-        """The claim in words."""
+    def claimed(self) -> str:
         goal = show(self.metric, self.value)
         return self.text or f"{self.arm} ends with {self.metric} of at least {goal}"
 
@@ -116,32 +89,30 @@ class FewerRounds(Pair):
     value: float
     percent: float
 
-    def check(self, arms: Sequence[Arm]) -> Verdict:
+    @property
+    def claimed(self) -> str:
         goal = f"{show(self.metric, self.value)} {self.metric}"
-        claimed = (
-            self.text
-            or f"{self.left} needs {self.percent:g} % fewer rounds than {self.right} to {goal}"
-        )
-        common = matched(arms, self.metric)
-        if common is None:
-            return unknown(claimed, f"{self.metric} not recorded")
-        rounds, values = common
+        fewer = f"{self.percent:g} % fewer rounds"
+        return self.text or f"{self.left} needs {fewer} than {self.right} to {goal}"
 
-        def reduction(pair: Sequence[NDArray[np.float64]]) -> float:
+    def missing(self, arms: Sequence[Arm], rounds: Rounds, values: list[Values]) -> str:
+        known = ~np.isnan(np.stack(values)).any(axis=(0, 1))
+        return "" if known.any() else "no seed got this far in every arm"
+
+    def answer(self, rounds: Rounds, values: list[Values]) -> Verdict:
+        def reduction(pair: Sequence[Values]) -> float:
             """The reduction in percent, or a lower bound; NaN where `left` does not get there."""
             left, right = (self._first(rounds, one) for one in pair)
             return math.nan if left is None else 100 * (1 - left / (right or int(rounds[-1]) + 1))
 
         known = ~np.isnan(np.stack(values)).any(axis=(0, 1))
-        if not known.any():
-            return unknown(claimed, "no seed got this far in every arm")
         means = [v[:, known].mean(axis=1) for v in values]
         left, right = (self._first(rounds, mean) for mean in means)
         last = int(rounds[-1]) + 1
         if left is None:
             measured = f"{self.left} does not reach it in {counted(last, 'round')}"
             if right is None:
-                return unknown(claimed, f"neither reaches it in {counted(last, 'round')}")
+                return unknown(self.claimed, f"neither reaches it in {counted(last, 'round')}")
         else:
             each = [reduction([v[:, s] for v in values]) for s in np.flatnonzero(known)]
             several = len(each) > 1
@@ -151,12 +122,11 @@ class FewerRounds(Pair):
             measured = f"round {left} against {there}: {more}{reduction(means):.1f} %{median}"
             measured = f"on the mean curve {measured}" if several else measured
             if right is None and reduction(means) < self.percent - 0.5:
-                return unknown(claimed, measured)
-        return judged(claimed, measured, lambda v: reduction(v) >= self.percent - 0.5, values)
+                return unknown(self.claimed, measured)
+        return judged(self.claimed, measured, lambda v: reduction(v) >= self.percent - 0.5, values)
 
-    def _first(self, rounds: NDArray[np.int64], mean: NDArray[np.float64]) -> int | None:
-        sign = sign_of(self.metric)
-        reached = np.flatnonzero(sign * mean >= sign * self.value)
+    def _first(self, rounds: Rounds, mean: Values) -> int | None:
+        reached = np.flatnonzero(self.sign * mean >= self.sign * self.value)
         return int(rounds[reached[0]]) + 1 if len(reached) else None
 
 
@@ -185,8 +155,7 @@ class Gain(Pair):
         return self.points != 0
 
     @property
-    def _claimed(self) -> str:
-        """The claim in words, with its size."""
+    def claimed(self) -> str:
         where = "at the end" if self.score == "last" else "by the best round"
         if not self.points:
             return self.text or f"{self.left} leads {self.right} {where}"
@@ -195,40 +164,35 @@ class Gain(Pair):
             return f"{self.text} (claimed {size})"
         return f"{self.left} leads {self.right} by {size} {where}"
 
-    def check(self, arms: Sequence[Arm]) -> Verdict:
-        pick = Arm.counted if self.score == "max" else Arm.curve
-        best = np.fmax if sign_of(self.metric) > 0 else np.fmin
-        common = matched(arms, self.metric, pick)
-        if common is None:
-            return unknown(self._claimed, f"no common rounds with {self.metric}")
-        if not all(arm.finished for arm in arms):
-            return unknown(self._claimed, NOT_OVER)
-        return self.verdict(
-            [v[-1:] if self.score == "last" else best.reduce(v, axis=0)[None] for v in common[1]]
-        )
+    def curve(self, arm: Arm) -> Curve | None:
+        return arm.counted(self.metric) if self.score == "max" else arm.curve(self.metric)
 
-    def verdict(self, scores: Sequence[NDArray[np.float64]]) -> Verdict:
-        """The verdict on the scores of `left` and `right`, [1, S] each."""
-        unit = sign_of(self.metric) * factor(self.metric)
+    def scores(self, rounds: Rounds, values: list[Values]) -> list[Values]:
+        """The last or the best values, [1, S]."""
+        best = np.fmax if self.sign > 0 else np.fmin
+        return [v[-1:] if self.score == "last" else best.reduce(v, axis=0)[None] for v in values]
 
-        def lead(pair: Sequence[NDArray[np.float64]]) -> float:
+    def verdict(self, values: Sequence[Values]) -> Verdict:
+        unit = self.sign * factor(self.metric)
+
+        def lead(pair: Sequence[Values]) -> float:
             return unit * float(pair[0][0] - pair[1][0])
 
-        each = unit * (scores[0] - scores[1])
+        each = unit * (values[0] - values[1])
         each = each[~np.isnan(each)]
         last = rounding(str(self.points))
         allowed = limit(float(each.std()), len(each), rounding=last) if len(each) else 0.0
 
-        def enough(pair: Sequence[NDArray[np.float64]]) -> bool:
+        def enough(pair: Sequence[Values]) -> bool:
             if not self.points:
                 return lead(pair) > 0
             return abs(lead(pair) - self.points) <= allowed + 1e-9
 
-        size = lead([np.nanmean(v, axis=1) for v in scores])
+        size = lead([np.nanmean(v, axis=1) for v in values])
         measured = f"{self.left} leads {self.right} by {size:+.2f} points"
         if self.points:
             measured += f", {allowed:.2f} allowed"
-        return judged(self._claimed, measured, enough, scores)
+        return judged(self.claimed, measured, enough, values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,22 +205,25 @@ class CostRatio(Pair):
     ratio: float
     metric: str = "models"
 
-    def check(self, arms: Sequence[Arm]) -> Verdict:
-        claimed = (
-            self.text or f"{self.left} sends {self.ratio:g} times the {self.metric} of {self.right}"
-        )
+    @property
+    def claimed(self) -> str:
+        times = f"{self.ratio:g} times the {self.metric}"
+        return self.text or f"{self.left} sends {times} of {self.right}"
+
+    def missing(self, arms: Sequence[Arm], rounds: Rounds, values: list[Values]) -> str:
         if len({arm.run.rounds for arm in arms}) > 1:
-            return unknown(claimed, "not the same number of rounds")
-        common = matched(arms, self.metric)
-        if common is None:
-            return unknown(claimed, f"{self.metric} not recorded")
-        sent = [v.sum(axis=0, keepdims=True) for v in common[1]]
-        total = [float(np.nanmean(v)) for v in sent]
-        if not total[1]:
-            return unknown(claimed, f"{self.right} sends nothing")
+            return "not the same number of rounds"
+        return "" if np.nanmean(values[1].sum(axis=0)) else f"{self.right} sends nothing"
+
+    def scores(self, rounds: Rounds, values: list[Values]) -> list[Values]:
+        """What is sent in all rounds, [1, S]."""
+        return [v.sum(axis=0, keepdims=True) for v in values]
+
+    def verdict(self, values: Sequence[Values]) -> Verdict:
+        total = [float(np.nanmean(v)) for v in values]
         return judged(
-            claimed,
+            self.claimed,
             f"{total[0] / total[1]:.3g} times",
             lambda v: bool(abs(v[0][0] - self.ratio * v[1][0]) <= 0.02 * self.ratio * v[1][0]),
-            sent,
+            values,
         )

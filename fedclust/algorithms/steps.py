@@ -150,13 +150,17 @@ def train_and_average(
 
 
 class Averages(Protocol):
-    """A method with local work, and weights of the participants."""
+    """A method that averages what its participants make of models."""
 
     @property
-    def solver(self) -> Solver: ...
+    def solver(self) -> Solver:
+        """Local work."""
+        ...
 
     @property
-    def aggregation(self) -> FlexAggregation: ...
+    def aggregation(self) -> FlexAggregation:
+        """How participants are weighted."""
+        ...
 
 
 def federated_averaging(

@@ -7,7 +7,7 @@ labels.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -64,7 +64,7 @@ def random_state(stream: Stream) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountOrAuto(Ranged):
+class CountOrAuto(Ranged, ABC):
     """A method that is given the number of clusters, or finds it.
 
     Attributes:

@@ -258,7 +258,7 @@ def _is_of(part: Any, group: str, own: bool) -> bool:
         )
     if inspect.isfunction(part):  # a user's, and what it makes is theirs
         return not own
-    if getattr(part, "_is_protocol", False):
+    if getattr(part, "_is_protocol", False) or inspect.isabstract(part):
         return False
     # a class itself can be called, whatever its objects can
     names = {name for one in part.__mro__ for name in vars(one)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
@@ -164,7 +164,7 @@ def clip(gradients: Iterable[Tensor], norm: float) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Solver(Ranged):
+class Solver(Ranged, ABC):
     """Base of the solvers; every engine gives each the same meaning.
 
     A step goes against

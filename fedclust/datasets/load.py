@@ -79,5 +79,4 @@ def _shape(kind: int, day: int, habit: float, cold: float) -> Values:
 def _hill(hour: float, width: float) -> Values:
     """A hill of height 1 around an hour of a day that begins again, [24]."""
     away = np.abs(_HOUR - hour % 24)
-    hill: Values = np.exp(-0.5 * (np.minimum(away, 24 - away) / width) ** 2)
-    return hill
+    return np.asarray(np.exp(-0.5 * (np.minimum(away, 24 - away) / width) ** 2))

@@ -48,7 +48,6 @@ class Series(CsvSigns, Windows):
             none.
         normalise: mean_std (of every channel, by the training parts) or none. Targets keep their
             unit here; the task standardises them.
-        separator, decimal, encoding: see `CsvSigns`.
     """
 
     path: str
@@ -237,8 +236,7 @@ class Series(CsvSigns, Windows):
                 f"{table.index[row] + 1}: finite numbers that fit float32 are needed, gaps have to "
                 "be filled beforehand"
             )
-        found: Values = values
-        return found
+        return np.asarray(values, dtype=np.float64)
 
     def _times(self, client: str, column: Any) -> Any:
         """The times of a client, of one zone, those that name theirs in UTC."""

@@ -92,11 +92,8 @@ class Windows(Ranged):
             owner[is_test] = torch.from_numpy(whose)
         if all(map(_fits_float32, y.values())):
             y = {is_test: ahead.float() for is_test, ahead in y.items()}
-        groups: tuple[str, ...] = ()
-        codes = None
-        if group is not None:
-            known, numbers = np.unique(group, return_inverse=True)
-            groups, codes = tuple(map(str, known)), torch.from_numpy(numbers.astype(np.int64))
+        known, numbers = np.unique(group or (), return_inverse=True)
+        codes = torch.from_numpy(numbers.astype(np.int64))
         return Dataset(
             name=name,
             x_train=x[False],
@@ -108,8 +105,8 @@ class Windows(Ranged):
             shift=torch.zeros(1, 1, 1),
             owner=owner[False],
             test_owner=owner[True],
-            group=codes,
-            names=Names(clients=tuple(clients), groups=groups),
+            group=codes if group else None,
+            names=Names(clients=tuple(clients), groups=tuple(map(str, known))),
             raw={"less": mean.tolist(), "over": std.tolist()},
         )
 

@@ -16,29 +16,23 @@ OVER = {
     "": "over all test examples",
     "_over_clients": "mean over the clients where it is defined",
     "_worst_decile": "mean over the worst tenth of the clients where it is defined",
-    "_undefined": "clients with test examples for whom it is not defined",
 }
+_UNDEFINED = "clients with test examples for whom it is not defined"
 
 
 def meanings(measure: Measure) -> list[Score]:
     """The numbers that are recorded of a score; none of one that is a picture only."""
     if isinstance(measure, Named) and measure.function is None:
         return []
-    about, scores = measure.about, list[Score]()
-    for end, words in OVER.items():
-        count = end == "_undefined"
-        scores.append(
-            Score(
-                about.name + end,
-                words if count else f"{about.text}; {words}",
-                about.title + end.replace("_", " "),
-                "lower" if count else about.better,
-                "clients" if count else about.unit,
-            )
-        )
-    text, title = f"{about.text}; over all validation examples", f"{about.title}, validation"
-    scores.append(Score(f"validation_{about.name}", text, title, about.better, about.unit))
-    return scores
+    about = measure.about
+    name, text, title, better, unit = about.name, about.text, about.title, about.better, about.unit
+    over = [
+        Score(name + end, f"{text}; {words}", title + end.replace("_", " "), better, unit)
+        for end, words in OVER.items()
+    ]
+    undefined = Score(f"{name}_undefined", _UNDEFINED, f"{title} undefined", "lower", "clients")
+    text, title = f"{text}; over all validation examples", f"{title}, validation"
+    return [*over, undefined, Score(f"validation_{name}", text, title, better, unit)]
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from rich.console import Console
@@ -21,9 +21,6 @@ from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.extras import install
 from fedclust.helpers.prose import say
 from fedclust.launch.typed import Typed
-
-if TYPE_CHECKING:
-    import torch
 
 _SIDE = 1024  # of the matrices whose product is timed
 _ENOUGH = 0.2  # seconds that a rate is measured for
@@ -150,14 +147,26 @@ def _devices(missing: list[str]) -> Rows:
             missing.append("a PyTorch with CUDA: device=cuda on the GPU that nvidia-smi shows")
 
 
-def _rate(device: torch.device) -> float:
-    """10^9 operations per second in a product of two float32 matrices."""
+def _rate(device: object) -> float:
+    """10^9 operations per second in a product of two float32 matrices, after a first one."""
     import torch
-    from torch.utils.benchmark import Timer
 
+    assert isinstance(device, torch.device)
     a = torch.ones(_SIDE, _SIDE, device=device)
-    timer = Timer("a @ a", globals={"a": a}, num_threads=torch.get_num_threads())
-    return 2e-9 * _SIDE**3 / timer.blocked_autorange(min_run_time=_ENOUGH).median
+
+    def ended() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    done, seconds = 0, 0.0
+    (a @ a).sum()
+    ended()
+    began = time.perf_counter()
+    while seconds < _ENOUGH:
+        a @ a
+        ended()
+        done, seconds = done + 1, time.perf_counter() - began
+    return 2e-9 * _SIDE**3 * done / seconds
 
 
 def _compiled(missing: list[str]) -> Rows:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fedclust.config.idle import idle
-from fedclust.config.parts import is_null
 from fedclust.config.schema import objective_of
 from fedclust.config.values import LOOKED_AT, Parts, by_class, placed
 from fedclust.core.norms import AVERAGED, NORMS, OF_MODELS
@@ -31,7 +30,8 @@ def check_privacy(parts: Parts) -> None:
     allowed = f"none, since {parts.called(layer)} is not private: clients send {why} without noise"
     require(not why, "privacy", parts.choice("privacy"), allowed)
     allowed = "mean with privacy, whose sums are of clipped updates"
-    require(is_null(config, "aggregation"), "aggregation", parts.choice("aggregation"), allowed)
+    plain = parts.made["aggregation"] is None
+    require(plain, "aggregation", parts.choice("aggregation"), allowed)
     for part in _within(algorithm):
         weights = getattr(part, "aggregation", "uniform")
         allowed = "uniform with privacy: numbers of examples are private too"

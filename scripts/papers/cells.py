@@ -204,14 +204,14 @@ class Runs:
         Of data that stand in for the same others, those that are nearest to them.
         """
         wanted.setdefault("options", "")
-        found = [
+        matching = [
             run
             for run in self.of(experiment)
             if run.made["algorithm"] == algorithm
             and all(run.made[key] == value for key, value in wanted.items())
         ]
-        nearest = min(map(_distance, found), default=0)
-        return [run for run in found if _distance(run) == nearest]
+        nearest = min(map(_distance, matching), default=0)
+        return [run for run in matching if _distance(run) == nearest]
 
 
 def stand_in(made: Row) -> str:
@@ -391,7 +391,7 @@ def in_place(runs: Runs, row: Row, wanted: Mapping[str, str], seeds: int) -> Run
     """
     usual = _EXPERIMENTS.get((row["paper"], row["experiment"]), "")
     others = {key: value for key, value in wanted.items() if key != "experiment"}
-    found = [
+    placed = [
         replace(
             run,
             experiment=usual,
@@ -401,7 +401,7 @@ def in_place(runs: Runs, row: Row, wanted: Mapping[str, str], seeds: int) -> Run
         for run in runs.of(wanted.get("experiment", usual))
         if all(run.made[key] == value for key, value in others.items())
     ]
-    return Runs(found, runs.conf)
+    return Runs(placed, runs.conf)
 
 
 def _printed_std(row: Row) -> float | None:
@@ -487,10 +487,12 @@ def algorithm_of(row: Row, name: str = "") -> str:
 
 def _run(row: Row, runs: Runs) -> list[Run]:
     experiment = _EXPERIMENTS[row["paper"], row["experiment"]]
-    found = runs.find(experiment, algorithm_of(row), case=case_of(row), scenario=scenario_of(row))
+    of_method = runs.find(
+        experiment, algorithm_of(row), case=case_of(row), scenario=scenario_of(row)
+    )
     if row["paper"] == "LCFL":  # prints numbers of earlier iterations too
-        return found
-    return [run for run in found if run.made["rounds"] == _full_length(row)]
+        return of_method
+    return [run for run in of_method if run.made["rounds"] == _full_length(row)]
 
 
 def _purity(row: Row, runs: Runs) -> float | None:
@@ -499,9 +501,9 @@ def _purity(row: Row, runs: Runs) -> float | None:
     return next((p for run in _run(row, runs) if (p := mixing(run, of)) is not None), None)
 
 
-def _taken(found: Sequence[Run], column: str, end: str = "", note: str = "") -> Measured | None:
+def _taken(some: Sequence[Run], column: str, end: str = "", note: str = "") -> Measured | None:
     """The mean over seeds of a column, of the run with most seeds that has it."""
-    having = [run for run in found if column in run.seeds]
+    having = [run for run in some if column in run.seeds]
     if not having:
         return None
     run = max(having, key=lambda one: len(one.seeds[column]))
@@ -520,31 +522,31 @@ def _taken(found: Sequence[Run], column: str, end: str = "", note: str = "") -> 
 
 def _accuracy(row: Row, runs: Runs) -> Measured | None:
     """test_acc: at an iteration, at the end, or the best over rounds."""
-    found = _run(row, runs)
+    of_row = _run(row, runs)
     if row["round"].startswith("max"):
-        return _taken(found, "accuracy max", "accuracy last")
-    metric, note = _tested(row, found)
+        return _taken(of_row, "accuracy max", "accuracy last")
+    metric, note = _tested(row, of_row)
     whole = _full_length(row)
-    finished = [run for run in found if run.made["rounds"] == whole]
+    finished = [run for run in of_row if run.made["rounds"] == whole]
     if row["round"] == "final" or (row["round"] == whole and finished):
         return _taken(finished, f"{metric} last", "", note)
-    return _taken(found, f"{metric} at {row['round']}", "", note)
+    return _taken(of_row, f"{metric} at {row['round']}", "", note)
 
 
-def _tested(row: Row, found: Sequence[Run]) -> tuple[str, str]:
+def _tested(row: Row, of_row: Sequence[Run]) -> tuple[str, str]:
     """The metric a paper prints, as far as it was recorded, and how it differs if it was not.
 
     LCFL's simulator tests every participant with its own last model, and Local is the mean over
     clients; CLoVE's code takes that mean, too, of models that have just been trained.
     """
     if row["paper"] == "CLoVE":
-        told = "the served models; the paper tests the model that each participant has just trained"
-        return "accuracy_client_mean", told
+        note = "the served models; the paper tests the model that each participant has just trained"
+        return "accuracy_client_mean", note
     if row["paper"] != "LCFL":
         return "accuracy", ""
     if row["algorithm"] == "Local":
         return "accuracy_client_mean", "mean over clients"
-    if any("accuracy_last_local last" in run.seeds for run in found):
+    if any("accuracy_last_local last" in run.seeds for run in of_row):
         return "accuracy_last_local", "each participant's own last model"
     return "accuracy", "the clusters' models; the paper tests each participant's own last one"
 
@@ -563,11 +565,11 @@ def _statistic(column: str) -> Callable[[Row, Runs], Measured | None]:
 
 def _first(row: Row, runs: Runs) -> Measured | None:
     """first_round_test_acc_ge_X."""
-    percent, found = row["metric"].rpartition("_")[2], _run(row, runs)
-    metric, _ = _tested(row, found)
-    taken = _taken(found, f"{metric} first {percent}")
+    percent, of_row = row["metric"].rpartition("_")[2], _run(row, runs)
+    metric, _ = _tested(row, of_row)
+    taken = _taken(of_row, f"{metric} first {percent}")
     if taken is not None and math.isnan(taken.value) and row["paper"] == "LCFL":
-        long = any(run.made["rounds"] == _full_length(row) for run in found)
+        long = any(run.made["rounds"] == _full_length(row) for run in of_row)
         return taken if long else None  # not in the rounds that were run
     return taken
 
@@ -593,8 +595,8 @@ def _gain(row: Row, runs: Runs) -> Measured | None:
     """Points by which one method leads another, or itself in another scenario."""
     if row["paper"] == "CFL-MGD":
         made = {"case": case_of(row), "rounds": "300"}
-        found = [runs.find("cfl_mgd/table2", name, **made) for name in ("cfl_mgd", "ifca")]
-        return _difference([tuple(_taken(one, "accuracy last") for one in found)])
+        both = [runs.find("cfl_mgd/table2", name, **made) for name in ("cfl_mgd", "ifca")]
+        return _difference([tuple(_taken(one, "accuracy last") for one in both)])
     if row["experiment"] == "Section 3.1":
         cases = ("IID", "1 class per client")
         table = ("flexcfl/table1", "fedavg", "static")
@@ -686,7 +688,7 @@ def _reduction(row: Row, runs: Runs) -> Measured | None:
 def _reductions(row: Row, runs: Runs, experiment: str, case: str, column: str) -> list[Measured]:
     if row["model"] in _ALL_MODELS and not case.endswith(row["model"]):
         return []
-    found = []
+    tried = []
     for weight in ("0.2",) if row["variant"] == "lambda=0.2" else ("0.1", "0.2", "0.5"):
         saved = savings(runs, experiment, case, weight, column)
         if not saved:
@@ -698,8 +700,8 @@ def _reductions(row: Row, runs: Runs, experiment: str, case: str, column: str) -
             ends = f"{min(saved):.0f} to {max(saved):.0f} %".replace("-", "−")
             text += f", median over seeds, of {ends}"
         text += f", more iterations in {slower}" if slower else ""
-        found.append(Measured(median(saved), n=len(saved), note=text, stands_in=stand_in(run.made)))
-    return found
+        tried.append(Measured(median(saved), n=len(saved), note=text, stands_in=stand_in(run.made)))
+    return tried
 
 
 def savings(
@@ -723,8 +725,8 @@ def savings(
     """
     needed: list[list[float]] = []
     for value in ("0", weight):
-        found = runs.find(experiment, "jgl", case=case, options=f"{_WEIGHT}{value}{rate}")
-        of = [run for run in found if run.seeds.get(column)]
+        of_case = runs.find(experiment, "jgl", case=case, options=f"{_WEIGHT}{value}{rate}")
+        of = [run for run in of_case if run.seeds.get(column)]
         if not of:
             return []
         rounds = float(of[0].made["rounds"])
@@ -747,22 +749,22 @@ def _size(column: str) -> Callable[[Row, Runs], Measured | None]:
 
     def size(row: Row, runs: Runs) -> Measured | None:
         start = f"{_DATASETS.get(row['dataset'], row['dataset'])}-{row['model']}"
-        found = [run for run in runs.of("flexcfl/table2") if run.made["case"].startswith(start)]
-        if not found or not found[0].made[column]:
+        of_case = [run for run in runs.of("flexcfl/table2") if run.made["case"].startswith(start)]
+        if not of_case or not of_case[0].made[column]:
             return None
         # a stand-in has the model's size and the number of clients, but other examples
-        other = stand_in(found[0].made) if column == "examples" else ""
-        return Measured(float(found[0].made[column]), stands_in=other)
+        other = stand_in(of_case[0].made) if column == "examples" else ""
+        return Measured(float(of_case[0].made[column]), stands_in=other)
 
     return size
 
 
 def _group_size(row: Row, runs: Runs) -> Measured | None:
     """Training examples of one cluster of JGL's split, where no run was told how many."""
-    found = [run for run in runs.find("jgl/fig2", "jgl") if run.made["case"].startswith("MNIST-")]
-    if not found or not found[0].made["examples_of_groups"]:
+    of_case = [run for run in runs.find("jgl/fig2", "jgl") if run.made["case"].startswith("MNIST-")]
+    if not of_case or not of_case[0].made["examples_of_groups"]:
         return None
-    sizes = [float(size) for size in found[0].made["examples_of_groups"].split()]
+    sizes = [float(size) for size in of_case[0].made["examples_of_groups"].split()]
     return Measured(sizes[0 if row["variant"].startswith("cluster A") else 1])
 
 

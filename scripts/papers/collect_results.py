@@ -219,8 +219,8 @@ def describe(arm: Arm) -> dict[str, str]:
 
 def _command(overrides: Sequence[str]) -> str:
     """What made a run, wherever its data lay."""
-    here = [text for text in overrides if not text.startswith("data.root=")]
-    return " ".join(["fedclust run", *here])
+    kept = [text for text in overrides if not text.startswith("data.root=")]
+    return " ".join(["fedclust run", *kept])
 
 
 def _is_known(override: str, base: str) -> bool:

@@ -38,16 +38,16 @@ def compared(node: Mapping[str, Any], runs: Runs, label: str) -> dict[str, str]:
     (order,) = _ORDERS.keys() & node.keys()
     sides: Sequence[Mapping[str, str]] = node[order]
     require(len(sides) > 1, f"{label}, {order}", len(sides), "two runs or more")
-    told: list[tuple[str, str, str]] = []  # what was measured, verdict, seeds
+    judged: list[tuple[str, str, str]] = []  # what was measured, verdict, seeds
     beside, missing = [], []
     for setting in node.get("each") or [{}]:
         name = ", ".join(str(value).replace("_", " ") for value in setting.values())
-        found = [
+        longest = [
             _longest(runs, node["column"], {**node.get("common", {}), **setting, **side})
             for side in sides
         ]
-        picked = [run for run in found if run is not None]
-        if len(picked) < len(found):
+        picked = [run for run in longest if run is not None]
+        if len(picked) < len(longest):
             missing.append(name)
             continue
         values = [one for (one,) in in_common(picked, [node["column"]])]
@@ -60,28 +60,28 @@ def compared(node: Mapping[str, Any], runs: Runs, label: str) -> dict[str, str]:
         sign = _ORDERS[order]
         agree = sum(_descends(sign, seed) for seed in zip(*values, strict=True))
         number = len(values[0])
-        told.append(
+        judged.append(
             (measured, outcome(_descends(sign, means), agree, number), f"{agree} of {number}")
         )
-    said = [one for one, _, _ in told]
-    said += [f"not the published data: {', '.join(beside)}"] if beside else []
-    said += [f"not run: {', '.join(missing)}"] if missing and (told or beside) else []
-    row = {"measured": "; ".join(said), "seeds": ", ".join(seeds for _, _, seeds in told)}
-    verdicts = [verdict for _, verdict, _ in told]
+    texts = [one for one, _, _ in judged]
+    texts += [f"not the published data: {', '.join(beside)}"] if beside else []
+    texts += [f"not run: {', '.join(missing)}"] if missing and (judged or beside) else []
+    row = {"measured": "; ".join(texts), "seeds": ", ".join(seeds for _, _, seeds in judged)}
+    verdicts = [verdict for _, verdict, _ in judged]
     for verdict in ("does not hold", NOT_RUN, "one seed", "cannot tell", "holds"):
-        if verdict in verdicts or (verdict == NOT_RUN and (missing or not (told or beside))):
+        if verdict in verdicts or (verdict == NOT_RUN and (missing or not (judged or beside))):
             return row | {"verdict": verdict}
     return row | cannot_tell(row)
 
 
 def _longest(runs: Runs, column: str, wanted: Mapping[str, str]) -> Run | None:
     """The run of most seeds that has the column, in every one of them."""
-    found = [
+    whole = [
         run
         for run in runs.find(**wanted)
         if len(run.seeds.get(column, ())) == len(run.made["seeds"].split())
     ]
-    return max(found, key=lambda run: len(run.seeds[column]), default=None)
+    return max(whole, key=lambda run: len(run.seeds[column]), default=None)
 
 
 def _descends(sign: int, values: Sequence[float]) -> bool:

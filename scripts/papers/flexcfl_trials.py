@@ -16,6 +16,7 @@ from scripts.papers.cells import (
     measure,
     scenario_of,
 )
+from scripts.papers.one_world import means_by_arm, printed_scores
 from scripts.papers.tables import mean_and_std, table
 
 # experiments that run a table again in another way: the table, its title, what is different, and
@@ -144,24 +145,9 @@ def both_ways(runs: Runs, cells: Sequence[Cell]) -> list[str]:
 
 def data_seeds(runs: Runs, cells: Sequence[Cell]) -> list[str]:
     """FlexCFL's Synthetic(1,1) over seeds of the data, beside the printed rows."""
-    by_arm: dict[tuple[str, str, str], dict[str, float]] = {}  # by scenario, its options, method
-    for run in (*runs.of("flexcfl/synthetic_seeds"), *runs.of("flexcfl/synthetic_seeds_shift")):
-        options = run.made["options"].split()
-        (seed,) = (option for option in options if option.startswith("dataset.data_seed="))
-        values = run.seeds.get("accuracy max", ())
-        if values:
-            others = " ".join(option for option in options if option != seed)
-            arm = run.made["scenario"], others, run.made["algorithm"]
-            by_arm.setdefault(arm, {})[seed] = sum(values) / len(values)
+    by_arm, printed = means_by_arm(runs), printed_scores(cells)
     if not by_arm:
         return []
-    printed = {
-        (scenario_of(cell.row), algorithm_of(cell.row)): cell.row["mean"]
-        for cell in cells
-        if cell.row["experiment"] in ("Table III", "Table IV")
-        and (cell.row["dataset"], cell.row["model"]) == ("Synthetic(1,1)", "MCLR")
-        and cell.row["metric"] == "test_acc"
-    }
     rows = []
     for (scenario, options, method), means in sorted(by_arm.items()):
         ascending, paper = sorted(means.values()), printed.get((scenario, method), "")

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from scripts.papers.cells import Cell, Runs, algorithm_of, scenario_of
+from scripts.papers.cells import Cell, Runs, algorithm_of, matches, scenario_of
 from scripts.papers.tables import table
 
 _WITHIN = 1.0  # points: most of the kept seeds of the data have one run under shift
@@ -28,16 +28,27 @@ def fits(means: Mapping[Place, float], printed: Mapping[Place, float]) -> int:
     )
 
 
-def means_by_seed(runs: Runs) -> dict[int, dict[Place, float]]:
-    """Best accuracy over rounds by seed of the data, of runs with no other option."""
-    found: dict[int, dict[Place, float]] = {}
+def means_by_arm(runs: Runs) -> dict[tuple[str, str, str], dict[int, float]]:
+    """Best accuracy over rounds by scenario, further options and method, and by data seed."""
+    means: dict[tuple[str, str, str], dict[int, float]] = {}
     for run in (*runs.of("flexcfl/synthetic_seeds"), *runs.of("flexcfl/synthetic_seeds_shift")):
-        options, values = run.made["options"].split(), run.seeds.get("accuracy max", ())
-        if values and len(options) == 1 and options[0].startswith(_DATA):
-            seed = int(options[0].removeprefix(_DATA))
-            place = run.made["scenario"], run.made["algorithm"]
-            found.setdefault(seed, {})[place] = fmean(values)
-    return found
+        if values := run.seeds.get("accuracy max", ()):
+            options = run.made["options"].split()
+            (seed,) = (one.removeprefix(_DATA) for one in options if one.startswith(_DATA))
+            others = " ".join(one for one in options if not one.startswith(_DATA))
+            arm = run.made["scenario"], others, run.made["algorithm"]
+            means.setdefault(arm, {})[int(seed)] = fmean(values)
+    return means
+
+
+def printed_scores(cells: Sequence[Cell]) -> dict[Place, str]:
+    """What Tables III and IV print of the methods on Synthetic(1,1)."""
+    wanted = {"paper": "FlexCFL", "dataset": "Synthetic(1,1)", "metric": "test_acc"}
+    return {
+        (scenario_of(cell.row), algorithm_of(cell.row)): cell.row["mean"]
+        for cell in cells
+        if matches(cell.row, wanted) and cell.row["experiment"] in ("Table III", "Table IV")
+    }
 
 
 def chance(
@@ -59,16 +70,11 @@ def chance(
 
 def told(runs: Runs, cells: Sequence[Cell]) -> list[str]:
     """The part of the page; nothing without runs."""
-    printed = {
-        (scenario_of(c.row), algorithm_of(c.row)): float(c.row["mean"])
-        for c in cells
-        if c.row["paper"] == "FlexCFL"
-        and c.row["experiment"] in ("Table III", "Table IV")
-        and c.row["dataset"] == "Synthetic(1,1)"
-        and c.row["metric"] == "test_acc"
-        and c.row["mean"]
-    }
-    means = means_by_seed(runs)
+    printed = {place: float(text) for place, text in printed_scores(cells).items() if text}
+    means: dict[int, dict[Place, float]] = {}
+    for (scenario, options, method), by_seed in means_by_arm(runs).items():
+        for seed, mean in by_seed.items() if not options else ():
+            means.setdefault(seed, {})[scenario, method] = mean
     if not means:
         return []
     most = max(len(one) for one in means.values())

@@ -155,13 +155,13 @@ def _metric(row: Row) -> str:
     words = words.replace("first round test acc", "first iteration with an accuracy")
     words = words.replace("test acc", "accuracy")
     unit = _SIGNS.get(row["unit"], row["unit"])
-    told = words == "accuracy" or "iteration with" in words or unit in ("", "factor", "rounds")
-    return words if told or unit.split()[0] in words else f"{words} ({unit})"
+    plain = words == "accuracy" or "iteration with" in words or unit in ("", "factor", "rounds")
+    return words if plain or unit.split()[0] in words else f"{words} ({unit})"
 
 
 def _cell(cell: Cell) -> str:
-    found = ours(cell) or "–"
-    return f"{printed(cell)} / {f'**{found}**' if cell.state == REPRODUCED else found}"
+    value = ours(cell) or "–"
+    return f"{printed(cell)} / {f'**{value}**' if cell.state == REPRODUCED else value}"
 
 
 def note(cell: Cell, entries: Sequence[Entry], letters: Mapping[str, str] | None = None) -> str:
@@ -172,18 +172,18 @@ def note(cell: Cell, entries: Sequence[Entry], letters: Mapping[str, str] | None
         entries: the list of experiments.
         letters: of causes that stand below the notes.
     """
-    found = cell.measured
-    if cell.state == NOT_RUN or (cell.row["mean"] and found is None):
+    measured = cell.measured
+    if cell.state == NOT_RUN or (cell.row["mean"] and measured is None):
         entry = first_entry(cell, entries)
         needs = f": `{entry.name}` needs {entry.hours:g} h" if entry else ""
         return f"Not yet run{needs}."
-    if cell.state == NOT_PRINTED or found is None:
+    if cell.state == NOT_PRINTED or measured is None:
         return "No number printed."
     if cell.state == SETTING:
-        return f"A setting, used as printed{f' ({found.note})' if found.note else ''}."
+        return f"A setting, used as printed{f' ({measured.note})' if measured.note else ''}."
     parts = [cell.state[0].upper() + cell.state[1:]]
     if cell.state == OTHER_DATA:
-        parts[0] += f", {found.stands_in}"
+        parts[0] += f", {measured.stands_in}"
     if difference := signed(cell.difference):
         unit = _UNITS.get(cell.row["unit"], "")
         unit = unit.removesuffix("s") if difference[1:] == "1" else unit
@@ -192,14 +192,14 @@ def note(cell: Cell, entries: Sequence[Entry], letters: Mapping[str, str] | None
         side = sides[not difference.startswith("+")]
         by = f"{difference[1:]}{f' {unit}' if unit else ''} {side}"
         parts.append(f"ours is {'equal to' if difference == '+0' else by} the printed one")
-    if found.n:
-        parts.append(counted_seeds(found.n))
-    if found.end is not None:
-        parts.append(f"{found.end:.2f} after the last round")
-    if found.note:
-        parts.append(found.note)
-    if found.purity is not None:
-        parts.append(f"its groups mix clusters, purity {found.purity:.2f}")
+    if measured.n:
+        parts.append(counted_seeds(measured.n))
+    if measured.end is not None:
+        parts.append(f"{measured.end:.2f} after the last round")
+    if measured.note:
+        parts.append(measured.note)
+    if measured.purity is not None:
+        parts.append(f"its groups mix clusters, purity {measured.purity:.2f}")
     text = "; ".join(parts) + "."
     if cell.cause is not None and _is_told(cell):
         letter = (letters or {}).get(cell.cause.cause)
@@ -214,8 +214,12 @@ def _tested(cell: Cell) -> str:
         return f"Tested: {cell.cause.tested}" if cell.cause else ""
     if cell.shown is None:
         return "No run of it is kept."
-    found = [told(cell.shown), counted_seeds(cell.shown.n) if cell.shown.n else "", cell.shown.note]
-    return f"Tested: `{cell.command}`: {', '.join(text for text in found if text)}."
+    outcome = [
+        told(cell.shown),
+        counted_seeds(cell.shown.n) if cell.shown.n else "",
+        cell.shown.note,
+    ]
+    return f"Tested: `{cell.command}`: {', '.join(text for text in outcome if text)}."
 
 
 def _claims(claims: Sequence[dict[str, str]]) -> list[str]:
@@ -271,9 +275,9 @@ def _drawn_of(jobs: Path) -> list[str]:
     of += f" with {', '.join(options)}" if options else ""
     seeds = max((row["seeds"].split() for row in rows), key=len)
     shown = f"seed {seeds[0]}" if len(seeds) == 1 else f"up to {counted_seeds(len(seeds))}"
-    told = [f"Drawn: {'; '.join(cases)}. Methods: {of}; {shown}, mean curves of ours alone."]
+    sentences = [f"Drawn: {'; '.join(cases)}. Methods: {of}; {shown}, mean curves of ours alone."]
     if len(set(cases.values())) == 1:
         others = [name for name in cases.values() if name][:1]
     else:
         others = [f"{name} in {case}" for case, name in cases.items() if name]
-    return [*told, f"Not the published data: {'; '.join(others)}."] if others else told
+    return [*sentences, f"Not the published data: {'; '.join(others)}."] if others else sentences

@@ -252,18 +252,11 @@ def _orders(cells: Sequence[Cell]) -> list[str]:
         rows.append([data, _printed_order(of), " > ".join(names), *kept])
     if not rows:
         return []
-    said = "; ".join(
-        f"of {pairs} pairs of methods in the same row, {where}, our order is the printed one in "
-        f"{best} by the best round and in {last} by the last round"
-        for (pairs, best, last), where in (
-            (total[False], "on the paper's data"),
-            (total[True], "on other data"),
-        )
-        if pairs
-    )
-    said = f"{said[0].upper()}{said[1:]}."
+    for other, where in ((False, "the paper's data"), (True, "other data")):
+        if total[other][0]:
+            rows.append([f"**all on {where}**", "", "", *total[other]])
     head = ["setting", "printed", "ours, best round", "pairs", "kept by best", "kept by last"]
-    return ["## The order of the methods", _BEST, said, table(head, rows, 3)]
+    return ["## The order of the methods", _BEST, table(head, rows, 3)]
 
 
 def in_order(cells: Sequence[Cell]) -> list[int]:
@@ -275,11 +268,13 @@ def in_order(cells: Sequence[Cell]) -> list[int]:
         assert one.measured
         assert other.measured
         kept[0] += 1
-        told = _sign(float(one.row["mean"]) - float(other.row["mean"]))
+        wanted = _sign(float(one.row["mean"]) - float(other.row["mean"]))
         for at, value in enumerate(("value", "end"), 1):
             a, b = getattr(one.measured, value), getattr(other.measured, value)
             if a is not None and b is not None:
-                kept[at] += _sign(round(a - b, 2) if told else round(a, 1) - round(b, 1)) == told
+                kept[at] += (
+                    _sign(round(a - b, 2) if wanted else round(a, 1) - round(b, 1)) == wanted
+                )
     return kept
 
 
@@ -335,8 +330,8 @@ def _articles(results: Path) -> list[str]:
 
 def with_score(readme: str, text: str) -> str:
     """A text with the score of the page between its two marks; the text itself without them."""
-    begin, found, rest = readme.partition(_SCORE)
-    if not found:
+    begin, mark, rest = readme.partition(_SCORE)
+    if not mark:
         return readme
     score = next(line for line in text.splitlines() if line.startswith("**"))
     score = textwrap.fill(score, 100, break_long_words=False, break_on_hyphens=False)

@@ -48,7 +48,7 @@ def read_sources(file: Path) -> dict[str, Any]:
 
 def parts(known: Mapping[str, Any], runs: Runs) -> list[str]:
     """The parts of one paper's page as Markdown."""
-    found = []
+    sections = []
     for part, (title, head) in _HEADS.items():
         if lines := known.get(part):
             if part == "code":
@@ -56,13 +56,13 @@ def parts(known: Mapping[str, Any], runs: Runs) -> list[str]:
                     [what, f"[{of}](https://github.com/{of})", *(cell or _UNKNOWN for cell in at)]
                     for what, of, *at in lines
                 ]
-            found += [f"## {title}", table(head, lines, len(head))]
+            sections += [f"## {title}", table(head, lines, len(head))]
             if part == "code" and not all(_has_lines(line[-1]) for line in lines):
-                found.append(_WHOLE)
+                sections.append(_WHOLE)
         if part == "misprints" and known.get("curves"):
-            found += ["## The authors' own curves", _CURVES_SAY]
-            found += [text for curve in known["curves"] for text in _curve(curve, runs)]
-    return found
+            sections += ["## The authors' own curves", _CURVES_SAY]
+            sections += [text for curve in known["curves"] for text in _curve(curve, runs)]
+    return sections
 
 
 def _has_lines(places: str) -> bool:
@@ -76,7 +76,7 @@ def _curve(curve: Mapping[str, Any], runs: Runs) -> list[str]:
     drawn = [value for _, values in curve["rows"].values() for value in values.values()]
     digits = 1 if all(value == round(value, 1) for value in drawn) else 2
     rows: list[list[object]] = []
-    said: dict[str, None] = {}
+    remarks: dict[str, None] = {}
     for name, (method, values) in curve["rows"].items():
         theirs = (f"{values[at]:.{digits}f}" if at in values else "" for at in columns)
         rows.append([f"{name}, authors", *theirs])
@@ -87,13 +87,13 @@ def _curve(curve: Mapping[str, Any], runs: Runs) -> list[str]:
             if any(cells):
                 rows.append([f"{name}, ours", *cells])
                 if options:
-                    said[f"{name} with {options}"] = None
-                said[_what(run)] = None
+                    remarks[f"{name} with {options}"] = None
+                remarks[_what(run)] = None
             if (purity := mixing(run, runs.of(run.experiment))) is not None:
-                said[f"{name} mixes clusters in ours, purity {purity:.2f}"] = None
+                remarks[f"{name} mixes clusters in ours, purity {purity:.2f}"] = None
     head = [curve["title"], *(f"iteration {at}" for at in columns)]
     text = table(head, rows, 1)
-    return [text, f"Ours: {'; '.join(said)}."] if said else [text]
+    return [text, f"Ours: {'; '.join(remarks)}."] if remarks else [text]
 
 
 def _column(iteration: int, rounds: int) -> str:

@@ -33,21 +33,20 @@ LAUNCHERS = {
     "ray": ("hydra/launcher=ray",),
 }
 SWEEP = (
-    "-m",
-    "algorithm=lcfl,local",
-    "partition.num_clients=8",
-    "rounds=7",
-    "seeds=2",
-    "threads=1",
-    "progress=false",
+    *("-m", "algorithm=lcfl,local", "partition.num_clients=8", "rounds=7", "seeds=2"),
+    *("threads=1", "progress=false"),
 )
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "fedclust", "run", *arguments]
 
 
 def swept(folder: Path, *arguments: str) -> tuple[int, Path]:
     """Exit status and results of a sweep in a process of its own, started in an empty folder."""
     folder.mkdir()
     done = subprocess.run(
-        [sys.executable, "-m", "fedclust", "run", *SWEEP, *arguments],
+        command(*SWEEP, *arguments),
         cwd=folder,
         capture_output=True,
         text=True,
@@ -76,7 +75,8 @@ def rounds(results: Path) -> dict[str, pd.DataFrame]:
         file.parent.name.partition(",")[0]: pd.read_csv(file, dtype=str)
         for file in results.rglob("rounds.csv")
     }
-    return {name: table[table["metric"] != "seconds"] for name, table in tables.items()}
+    kept = {name: table[table["metric"] != "seconds"] for name, table in tables.items()}
+    return {name: table.reset_index(drop=True) for name, table in kept.items()}
 
 
 @pytest.mark.slow
@@ -93,9 +93,7 @@ def test_a_launcher_changes_nothing(
     expected, found = rounds(alone), rounds(together)
     assert set(found) == set(expected) == {"lcfl", "local"}
     for name, table in expected.items():
-        pd.testing.assert_frame_equal(
-            found[name].reset_index(drop=True), table.reset_index(drop=True)
-        )
+        pd.testing.assert_frame_equal(found[name], table)
     for file in ("table.md", "recovery.csv", "settings.md"):
         assert (together / "report" / file).read_bytes() == (alone / "report" / file).read_bytes()
     assert (together / "report" / "report.html").is_file()
@@ -138,7 +136,7 @@ def test_a_sweep_under_joblib_that_is_interrupted_continues(tmp_path: Path) -> N
         folder = tmp_path / f"to all {to_all}"
         folder.mkdir()
         sweep = subprocess.Popen(
-            [sys.executable, "-m", "fedclust", "run", *SWEEP, *LONG, *LAUNCHERS["joblib"]],
+            command(*SWEEP, *LONG, *LAUNCHERS["joblib"]),
             cwd=folder,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -154,27 +152,17 @@ def test_a_sweep_under_joblib_that_is_interrupted_continues(tmp_path: Path) -> N
         assert psutil.wait_procs(workers, timeout=30)[1] == [], "a worker lives on"
         left = list(folder.rglob("rounds.csv"))
         assert not all((file.parent / "summary.csv").is_file() for file in left)
-    again = [sys.executable, "-m", "fedclust", "run", *SWEEP, *LONG, *LAUNCHERS["joblib"]]
+    again = command(*SWEEP, *LONG, *LAUNCHERS["joblib"])
     assert subprocess.run(again, cwd=folder, timeout=300, check=False).returncode == 0
     found = rounds(folder / "outputs" / "default")
     for name, table in rounds(whole).items():
-        pd.testing.assert_frame_equal(
-            found[name].reset_index(drop=True), table.reset_index(drop=True)
-        )
+        pd.testing.assert_frame_equal(found[name], table)
 
 
 QUEUED = (
-    "-m",
-    "hydra/launcher=submitit_local",
-    "algorithm=lcfl",
-    "model=linear",
-    "partition.num_clients=16",
-    "participation=0.5",
-    "seeds=2",
-    "rounds=40",
-    "solver.epochs=1",
-    "threads=1",
-    "checkpoint_seconds=0",
+    *("-m", "hydra/launcher=submitit_local", "algorithm=lcfl", "model=linear", "seeds=2"),
+    *("partition.num_clients=16", "participation=0.5", "rounds=40", "solver.epochs=1"),
+    *("threads=1", "checkpoint_seconds=0"),
 )
 
 
@@ -183,7 +171,7 @@ def queued(folder: Path) -> subprocess.Popen[bytes]:
     folder.mkdir(exist_ok=True)
     with (folder / "said.txt").open("ab") as said:
         return subprocess.Popen(
-            [sys.executable, "-m", "fedclust", "run", *QUEUED, "progress=false"],
+            command(*QUEUED, "progress=false"),
             cwd=folder,
             stdout=said,
             stderr=said,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -15,62 +16,42 @@ from fedclust.papers.unsound import SWITCHES, switched_on
 
 CONF = Path(__file__).parents[2] / "conf"
 # what to choose so that the options exist
-CHOICES = (
-    (
-        ("algorithm=ifca", "scenario=incremental", "partition=femnist10"),
-        (
-            "algorithm.cluster_choice",
-            "algorithm.start",
-            "algorithm.aggregation",
-            "scenario.shrink_current",
-            "partition.sharing",
-        ),
+CHOICES = {
+    "algorithm=ifca scenario=incremental partition=femnist10": (
+        *("algorithm.cluster_choice", "algorithm.start", "algorithm.aggregation"),
+        *("scenario.shrink_current", "partition.sharing"),
     ),
-    (
-        ("algorithm=flexcfl", "scenario=swap_part"),
-        (
-            "algorithm.shift.distance",
-            "algorithm.inter_group.normalize",
-            "scenario.abort_round",
-        ),
+    "algorithm=flexcfl scenario=swap_part": (
+        *("algorithm.shift.distance", "algorithm.inter_group.normalize", "scenario.abort_round"),
     ),
-    (
-        ("algorithm=jgl", "scenario=swap_all"),
-        (
-            "algorithm.sign",
-            "algorithm.loss_reduction",
-            "scenario.single_pair",
-        ),
+    "algorithm=jgl scenario=swap_all": (
+        *("algorithm.sign", "algorithm.loss_reduction", "scenario.single_pair"),
     ),
-    (
-        ("algorithm=lcfl",),
-        (
-            "algorithm.warmup.cover_all",
-            "algorithm.divisor",
-            "cluster_metric.data",
-            "cluster_method.variant",
-        ),
+    "algorithm=lcfl": (
+        *("algorithm.warmup.cover_all", "algorithm.divisor"),
+        *("cluster_metric.data", "cluster_method.variant"),
     ),
-    (("algorithm=gradcos",), ("algorithm.metric.gradient",)),
-    (("algorithm=cfl_gp",), ("algorithm.gradients", "algorithm.accumulation")),
-)
+    "algorithm=gradcos": ("algorithm.metric.gradient",),
+    "algorithm=cfl_gp": ("algorithm.gradients", "algorithm.accumulation"),
+}
 
 
 def test_every_option_is_tried_here() -> None:
-    assert set(SWITCHES) == {option for _, options in CHOICES for option in options}
+    assert set(SWITCHES) == set(chain(*CHOICES.values()))
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("choices", "options"), CHOICES, ids=[choices[0] for choices, _ in CHOICES]
-)
-def test_options_exist_and_are_found(choices: tuple[str, ...], options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("choices", CHOICES)
+def test_options_exist_and_are_found(choices: str) -> None:
+    options = CHOICES[choices]
     published = {option: str(value).lower() for option, (value, _) in SWITCHES.items()}
     register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        plain = compose("config", overrides=list(choices))
+        plain = compose("config", overrides=choices.split())
         # without a plus: Hydra refuses an option that no YAML has
-        changed = compose("config", overrides=[*choices, *(f"{o}={published[o]}" for o in options)])
+        changed = compose(
+            "config", overrides=[*choices.split(), *(f"{o}={published[o]}" for o in options)]
+        )
     assert switched_on(schema.resolve(plain, {})) == []
     config = schema.resolve(changed, {})
     assert sorted(line.split("=")[0] for line in switched_on(config)) == sorted(options)

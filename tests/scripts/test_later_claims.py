@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,16 @@ from scripts.papers.later_claims import verdicts
 
 CONF = results.ROOT / "conf"
 LIST = results.ROOT / "scripts" / "papers" / "campaign.yaml"
+
+Numbers = Mapping[str, Sequence[float]]
+
+
+def kept(root: Path, experiment: str, methods: Mapping[str, Numbers], **made: str) -> Any:
+    """The runs of an experiment once these were kept."""
+    for algorithm, numbers in methods.items():
+        write_run(root, experiment, algorithm, numbers, **made)
+    return read_runs(root, CONF).of(experiment)
+
 
 LEAD = {"kind": "gain", "left": "flexcfl", "right": "fedavg", "metric": "accuracy", "score": "max"}
 
@@ -35,9 +46,9 @@ def test_a_lead_claimed_after_the_run(
     tmp_path: Path, points: float, other: str, verdict: str, seeds: str
 ) -> None:
     case = {"case": "MNIST-MCLR", "scenario": "swap_all", "stands_in_for": other}
-    for algorithm, values in (("flexcfl", (90.0, 94.0)), ("fedavg", (88.0, 90.0))):
-        write_run(tmp_path, "flexcfl/table4", algorithm, {"accuracy max": values}, **case)
-    runs = read_runs(tmp_path, CONF).of("flexcfl/table4")
+    methods = {"flexcfl": (90.0, 94.0), "fedavg": (88.0, 90.0)}
+    numbers = {name: {"accuracy max": values} for name, values in methods.items()}
+    runs = kept(tmp_path, "flexcfl/table4", numbers, **case)
     claim = {**LEAD, "points": points, "text": "It leads"}
     for setting in ("", "MNIST", "MNIST, swap all"):
         (row,) = verdicts({**claim, "setting": setting}, runs)
@@ -70,16 +81,12 @@ def test_a_lead_is_told_over_the_seeds_that_both_have(tmp_path: Path) -> None:
     ],
 )
 def test_overtaking_is_told_from_the_values_at_the_printed_rounds(
-    tmp_path: Path,
-    early: tuple[float, float],
-    late: tuple[float, float],
-    verdict: str,
-    seeds: str,
+    tmp_path: Path, early: Sequence[float], late: Sequence[float], verdict: str, seeds: str
 ) -> None:
-    for algorithm, at_5, at_10 in (("lcfl", early, late), ("ifca", (90.0, 90.0), (94.0, 94.0))):
-        values = {"accuracy_last_local at 5": at_5, "accuracy_last_local at 10": at_10}
-        write_run(tmp_path, "lcfl/table2", algorithm, values)
-    runs = read_runs(tmp_path, CONF).of("lcfl/table2")
+    at = ("accuracy_last_local at 5", "accuracy_last_local at 10")
+    methods = {"lcfl": (early, late), "ifca": ((90.0, 90.0), (94.0, 94.0))}
+    numbers = {name: dict(zip(at, values, strict=True)) for name, values in methods.items()}
+    runs = kept(tmp_path, "lcfl/table2", numbers)
     claim = {
         "kind": "overtakes",
         "left": "last_local base=lcfl",
@@ -180,10 +187,9 @@ def test_more_seeds_replace_what_a_report_said(tmp_path: Path) -> None:
 
 
 def test_mixed_clusters_are_said_where_a_verdict_rests_on_them(tmp_path: Path) -> None:
-    for name, last, purity in (("lcfl", 95.7, 100.0), ("ifca", 95.0, 75.0), ("fedavg", 93.6, 25.0)):
-        numbers = {"accuracy last": [last], "purity last": [purity]}
-        write_run(tmp_path, "lcfl/table2", name, numbers)
-    runs = read_runs(tmp_path, CONF).of("lcfl/table2")
+    ends = {"lcfl": (95.7, 100.0), "ifca": (95.0, 75.0), "fedavg": (93.6, 25.0)}
+    numbers = {n: {"accuracy last": [a], "purity last": [p]} for n, (a, p) in ends.items()}
+    runs = kept(tmp_path, "lcfl/table2", numbers)
     (row,) = verdicts(order("lcfl", "ifca", "fedavg"), runs)
     assert row["measured"].endswith("fedavg 93.60 %; ifca mixes clusters, purity 0.75")
     assert row["verdict"] == "one seed"
@@ -204,8 +210,8 @@ def test_mixed_clusters_are_said_where_a_verdict_rests_on_them(tmp_path: Path) -
 def test_what_a_report_said_is_judged_by_todays_rule(
     tmp_path: Path, verdict: str, seeds: str, other: str, wanted: str
 ) -> None:
-    write_run(tmp_path, "lcfl/fig2", "lcfl", {"accuracy last": [1.0]}, stands_in_for=other)
-    runs = read_runs(tmp_path, CONF).of("lcfl/fig2")
+    numbers = {"lcfl": {"accuracy last": [1.0]}}
+    runs = kept(tmp_path, "lcfl/fig2", numbers, stands_in_for=other)
     row = {"claim": "It leads", "measured": "1", "verdict": verdict, "seeds": seeds}
     assert prose._strict(row, runs)["verdict"] == wanted
 
@@ -228,9 +234,8 @@ def test_a_run_of_a_modified_tree_is_refused(tmp_path: Path) -> None:
 def test_a_round_to_a_value_is_that_of_the_median_seed(
     tmp_path: Path, firsts: tuple[float, ...], measured: str, verdict: str, seeds: str
 ) -> None:
-    numbers = {"accuracy_last_local first 90": firsts}
-    write_run(tmp_path, "lcfl/fig2", "lcfl", numbers, seeds="0 1 2")
-    runs = read_runs(tmp_path, CONF).of("lcfl/fig2")
+    numbers = {"lcfl": {"accuracy_last_local first 90": firsts}}
+    runs = kept(tmp_path, "lcfl/fig2", numbers, seeds="0 1 2")
     about = {"arm": "last_local base=lcfl", "metric": "accuracy_last_local", "value": 0.9}
     (row,) = verdicts({"kind": "reaches", **about, "round": 15}, runs)
     assert row["measured"].startswith(measured)
@@ -238,8 +243,8 @@ def test_a_round_to_a_value_is_that_of_the_median_seed(
 
 
 def test_a_value_at_the_end_is_that_of_all_seeds(tmp_path: Path) -> None:
-    write_run(tmp_path, "lcfl/fig2", "lcfl", {"accuracy last": (96.0, 99.0)}, seeds="0 1")
-    runs = read_runs(tmp_path, CONF).of("lcfl/fig2")
+    numbers = {"lcfl": {"accuracy last": (96.0, 99.0)}}
+    runs = kept(tmp_path, "lcfl/fig2", numbers, seeds="0 1")
     for value, verdict, seeds in ((0.95, "holds", "2 of 2"), (0.97, "cannot tell", "1 of 2")):
         (row,) = verdicts({"kind": "at_least", "arm": "lcfl", "value": value}, runs)
         assert row["measured"] == "97.50 %"

@@ -100,8 +100,10 @@ def test_who_chooses_before_a_split_says_so_once() -> None:
     label = before.label.index_fill(0, torch.tensor([newcomer]), -1)
     after, reports = simulate(algorithm, [rounds[t]], replace(before, label=label))
     sent = reports[0].models_down - len(cohort) - len(before.models)
-    assert sent > 0
-    assert reports[0].scalars_up == 1 + sent // len(after[0].models)
+    lost, rest = divmod(sent, len(after[0].models))
+    assert lost > 0
+    assert rest == 0
+    assert reports[0].scalars_up == 1 + lost
 
 
 def test_updates_of_the_parent_and_old_ones_do_not_decide() -> None:

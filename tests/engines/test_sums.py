@@ -31,7 +31,8 @@ WEIGHT = torch.tensor([3, 7, 0, 1, 12, 5, 5, 9])
 
 
 def toy(engine: str, max_rows: int | None = None, model: str = "linear") -> Engine:
-    return made(engine, model, **({} if max_rows is None else {"max_rows": max_rows}))
+    chunks = {} if max_rows is None or engine == "loop" else {"max_rows": max_rows}
+    return made(engine, model, **chunks)
 
 
 def training(engine: Engine, solver: str = "momentum") -> TrainCall:
@@ -115,7 +116,7 @@ def test_chunks_change_rounding_only(engine: str, max_rows: int) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_company_does_not_show(engine: str, gradients: bool) -> None:
     """In sums of training or of gradients; those of fast engines' gradients to rounding."""
-    computing: Any = toy(engine, max_rows=None if engine == "loop" else 1)
+    computing: Any = toy(engine, max_rows=1)
     whole, summed = training(computing), GradSumCall if gradients else SumCall
     if gradients:
         whole = GradCall(whole.models, whole.label, whole.shards)

@@ -293,21 +293,22 @@ def test_what_an_experiment_sets_once_reaches_the_algorithms_that_know_it() -> N
     assert node("ifca_flex", *overrides)["cluster_choice"] == "last"
 
 
+# methods with a mean of their own, or none
+OWN_MEANS = ("scaffold", "fedsoft", "fedbcd", "jgl", "jgl_epochs", "local")
+
+
 @pytest.mark.thinned
 @pytest.mark.parametrize("name", names("algorithm"))
 def test_every_method_that_averages_reads_one_key(name: str) -> None:
-    """SCAFFOLD, FedSoft, FedBCD and JGL have a mean of their own; Local has none."""
-
     def found(node: object) -> list[object]:
         if not isinstance(node, dict):
             return []
         own = [value for key, value in node.items() if key == "aggregation"]
         return [*own, *(value for below in node.values() for value in found(below))]
 
-    own = ("scaffold", "fedsoft", "fedbcd", "jgl", "jgl_epochs", "local")
     for value in ("uniform", "by_samples"):
         read = found(composed(f"algorithm={name}", f"common.aggregation={value}")["algorithm"])
-        assert read == ([] if name in own else [value] * max(1, len(read)))
+        assert read == ([] if name in OWN_MEANS else [value] * max(1, len(read)))
     assert composed(f"algorithm={name}")["common"]["aggregation"] == "by_samples"
 
 

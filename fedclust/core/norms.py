@@ -1,7 +1,7 @@
 """What becomes of the running statistics of batch normalisation: a row for every value of `norm`.
 
-A new row is all of a new mode that is made of these answers: the help, the checks, the layer around
-the method and the tests take it from here.
+The help, the checks, the layer around the method and the tests take the modes from here. A mode
+that these answers cannot say needs another field, which `algorithms/layers/with_norm.py` reads.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ class Norm:
     stay: bool = False
     affine: bool = False
     own_test: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.stay and not self.own_test) or (self.affine and not self.stay):
+            raise ValueError("statistics that stay are tested with; parameters stay with them")
 
 
 NORMS: Mapping[str, Norm] = {

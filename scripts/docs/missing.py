@@ -37,7 +37,8 @@ from scripts.docs import choices, lists, methods, rows
 from scripts.trust.mutants import LIST, read_list
 
 ROOT = rows.ROOT
-_MEANING = re.compile(r'^    "(\w+)": Meaning\(', re.MULTILINE)
+_MEANING = re.compile(r'^    "(\w+)": (?:Meaning|_[a-z]+)\(', re.MULTILINE)
+_CODE = re.compile(r"`([^`]*)`")
 _METRICS = "fedclust/metrics/__init__.py"
 _WRITTEN = "`make lists` writes it"
 # the folder below tests/ of a part whose package has none of its own
@@ -52,7 +53,7 @@ def missing(group: str, name: str) -> Iterator[str]:
     if group == "algorithm":
         yield from _of_method(name)
     yield from _of_tests(group, name)
-    if not re.search(rf"`[^`]*\b{name}\b[^`]*`", _unreleased()):
+    if not any(re.search(rf"\b{name}\b", code) for code in _CODE.findall(_unreleased())):
         yield f"CHANGELOG.md: a line below Unreleased that names `{group}={name}`"
 
 
@@ -95,6 +96,8 @@ def _of_pages(group: str, name: str) -> Iterator[str]:
     if page and name in rows.unlisted(group, (ROOT / page).read_text()):
         how = _WRITTEN if group != "norm" else "write it by hand"
         yield f"{page}: a row for {group}={name}; {how}"
+    elif page and re.search(rf"^\| `{name}` \|.*\| +\|", (ROOT / page).read_text(), re.MULTILINE):
+        yield f"{page}: the empty cells in the row of {group}={name}"
     readme = lists.README.read_text()
     if group in ("algorithm", "partition") and lists.counted(readme) != readme:
         yield f"README.md: the number of methods and partitions; {_WRITTEN}"
@@ -140,12 +143,23 @@ def _of_tests(group: str, name: str) -> Iterator[str]:
     if not (ROOT / source).is_file():  # such as a network of torchvision
         return
     folder = source.parts[1]
-    where = f"tests/{_FOLDERS.get(folder, folder)}/test_{name}.py"
-    if not re.search(rf"\b{kind}\b|\b{group}={name}\b|[\"']{name}[\"']", _tests()):
+    used = rf"import .*\b{kind}\b|\b{kind}\(|\b{group}={name}\b", rf"[\"']{name}[\"']"
+    own = _FOLDERS.get(folder, folder)
+    if not (re.search(used[0], _tests()) or re.search(used[1], _tests(own))):
+        where = f"tests/{own}/test_{name}.py"
         yield f"{where}: a test that names {kind}, or {group}={name}"
     body = _class_of((ROOT / source).read_text(), kind)
     if not any(file == str(source) and before in body for file, before in _mistakes()):
         yield f"scripts/trust/mutants.yaml: a mistake in {kind} of {source} that its test notices"
+
+
+def stale_mutants() -> list[str]:
+    """Those whose text is not once in its file: a changed line, or a new one that repeats it."""
+    return [
+        f"scripts/trust/mutants.yaml: {before!r} is {count} times in {file}, and must be once"
+        for file, before in _mistakes()
+        if (count := _source(file).count(before)) != 1
+    ]
 
 
 def _class_of(text: str, kind: str) -> str:
@@ -189,14 +203,19 @@ def _node(group: str, name: str) -> dict[str, Any]:
 
 
 @cache
+def _source(file: str) -> str:
+    return (ROOT / file).read_text() if (ROOT / file).is_file() else ""
+
+
+@cache
 def _mistakes() -> tuple[tuple[str, str], ...]:
     """File and text of every mutant."""
     return tuple((mutant.file, mutant.before) for mutant in read_list(LIST))
 
 
 @cache
-def _tests() -> str:
-    return "\n".join(file.read_text() for file in sorted((ROOT / "tests").rglob("*.py")))
+def _tests(folder: str = "") -> str:
+    return "\n".join(file.read_text() for file in sorted((ROOT / "tests" / folder).rglob("*.py")))
 
 
 @cache
@@ -261,6 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     parts = [named(word) for word in given.part] or new_parts(given.since)
     found = list(dict.fromkeys(row for part in parts for row in missing(*part)))
+    found += stale_mutants()
     number = f"{len(parts)} part{'s' * (len(parts) != 1)}"
     print("\n".join(found) or f"nothing is missing of {number}")
     return 1 if found else 0

@@ -10,6 +10,7 @@ import pytest
 
 from fedclust.config.parts import PARTS
 from fedclust.config.tree import CONF, choices, describe
+from fedclust.core.norms import NORMS, Norm
 from scripts.docs import lists, methods, missing, rows
 
 TOLD = ", ".join(f"`{name}`" for name in rows.known("server") if name not in ("adam", "sgd"))
@@ -70,7 +71,7 @@ def changed_node(monkeypatch: pytest.MonkeyPatch, group: str, name: str, **about
 
 
 def test_a_part_without_test_mutant_row_and_changelog(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(missing, "_tests", lambda: "ALIEN")
+    monkeypatch.setattr(missing, "_tests", lambda *_: "ALIEN")
     monkeypatch.setattr(missing, "_unreleased", lambda: "alie without code")
     monkeypatch.setattr(
         missing, "_mistakes", lambda: (("fedclust/updates/attacks.py", "_Z = 1.5"),)
@@ -83,7 +84,7 @@ def test_a_part_without_test_mutant_row_and_changelog(monkeypatch: pytest.Monkey
         "test notices",
         "CHANGELOG.md: a line below Unreleased that names `attack=alie`",
     ]
-    monkeypatch.setattr(missing, "_tests", lambda: "assert sent(ALIE())")
+    monkeypatch.setattr(missing, "_tests", lambda *_: "assert sent(ALIE())")
     monkeypatch.setattr(missing, "_unreleased", lambda: "- `attack=alie` is new")
     body = "(honest.mean(0) - z * _deviation(honest))"
     monkeypatch.setattr(missing, "_mistakes", lambda: (("fedclust/updates/attacks.py", body),))
@@ -155,10 +156,10 @@ def test_new_parts_are_those_that_the_commit_does_not_have(
             ["git", "-C", str(tmp_path), *who, *arguments], check=True, capture_output=True
         )
 
-    metrics = '    "accuracy": Meaning(\n'
+    metrics = '    "accuracy": Meaning(\n    "purity": _share(\n'
     write("conf/attack/old.yaml")
     write("fedclust/metrics/__init__.py", metrics)
-    norms = (f'"{name}": Norm()' for name in ("average", "local", "fedbn"))
+    norms = (f'"{name}": Norm()' for name in NORMS if name != "recalibrate")
     write("fedclust/core/norms.py", f"NORMS = {{{', '.join(norms)}}}\n")
     git("init", "-q", "-b", "main")
     git("add", ".")
@@ -169,12 +170,38 @@ def test_new_parts_are_those_that_the_commit_does_not_have(
     git("commit", "-q", "-m", "new")
     write("conf/attack/untracked.yaml")
     write("conf/experiment/no_part.yaml")
-    write("fedclust/metrics/__init__.py", metrics + '    "mine": Meaning("a", "", "lower"),\n')
+    write("fedclust/metrics/__init__.py", metrics + '    "mine": _share("a", "lower"),\n')
     monkeypatch.setattr(missing, "ROOT", tmp_path)
     parts = [("attack", "untracked"), ("server", "committed"), ("metric", "mine")]
     assert missing.new_parts("main") == [*parts, ("norm", "recalibrate")]
     with pytest.raises(SystemExit, match=r"name the parts, as in attack=mine: fatal: .*gone"):
         missing.new_parts("gone")
+
+
+def test_a_row_with_an_empty_cell_and_a_repeated_line_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page, read = "docs/how-to/attackers.md", Path.read_text
+
+    def emptied(file: Path, **how: Any) -> str:
+        text = read(file, **how)
+        return f"{text}\n| `alie` | x |  |\n" if file.name == "attackers.md" else text
+
+    monkeypatch.setattr(Path, "read_text", emptied)
+    monkeypatch.setattr(rows, "unlisted", lambda *_: [])
+    told = list(missing.missing("attack", "alie"))
+    assert f"{page}: the empty cells in the row of attack=alie" in told
+    monkeypatch.setattr(Path, "read_text", read)
+    assert missing.stale_mutants() == []
+    monkeypatch.setattr(missing, "_mistakes", lambda: (("fedclust/updates/attacks.py", "class "),))
+    (line,) = missing.stale_mutants()
+    assert line.endswith("times in fedclust/updates/attacks.py, and must be once")
+
+
+@pytest.mark.parametrize("norm", [{"stay": True, "own_test": False}, {"affine": True}])
+def test_a_mode_of_statistics_that_would_do_nothing_is_refused(norm: dict[str, bool]) -> None:
+    with pytest.raises(ValueError, match="statistics that stay are tested with"):
+        Norm(**norm)
 
 
 @pytest.mark.parametrize(

@@ -49,18 +49,12 @@ class ByAttribute(Method):
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """The clusters' models.
+        """The clusters' models."""
 
-        Attributes:
-            models: [K, P].
-            bounds: [K - 1] the largest number of examples in each part but the last; empty without
-                `size`.
-            told: [M] int64 cluster by the table; empty without one.
-        """
-
-        models: Tensor
+        models: Tensor  # [K, P]
+        # [K - 1] the largest number of examples in each part but the last; empty without `size`
         bounds: Tensor
-        told: Tensor
+        told: Tensor  # [M] int64 cluster by the table; empty without one
 
     def __post_init__(self) -> None:
         super().__post_init__()

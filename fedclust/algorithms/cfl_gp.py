@@ -46,47 +46,32 @@ Gradients = Literal["all", "first", "own"]
 
 @dataclass(frozen=True, kw_only=True)
 class CFLGP(Method):
-    """K models, and a clustering of kept gradients every few rounds; keeps M or M K of them.
+    """K models, and a clustering of kept gradients every few rounds; keeps M or M K of them."""
 
-    Attributes:
-        solver: local work; the gradients are of one batch of its size.
-        num_clusters: K, or the most that `method` may find; its `auto` tries no more.
-        method: distances of the reduced gradients to clusters.
-        period: rounds from one clustering to the next, P_c in the paper; the first is in round 0.
-        clusterings: how many there are, T_cl in the paper.
-        num_components: singular directions kept, None for K; a large common gradient takes one.
-        gradients: at `all` models, at the `first`, or at each client's `own`.
-        accumulation: `mean` of a client's gradients, or with the beta_t of the `released` code.
-        aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
-    """
-
-    solver: Solver
-    num_clusters: AtLeastOne
-    method: ClusterMethod
+    solver: Solver  # local work; the gradients are of one batch of its size
+    num_clusters: AtLeastOne  # K, or the most that `method` may find; its `auto` tries no more
+    method: ClusterMethod  # distances of the reduced gradients to clusters
+    # rounds from one clustering to the next, P_c in the paper; the first is in round 0
     period: AtLeastOne = 2
-    clusterings: AtLeastOne = 5
+    clusterings: AtLeastOne = 5  # how many there are, T_cl in the paper
+    # singular directions kept, None for K; a large common gradient takes one
     num_components: AtLeastOne | None = None
-    gradients: Gradients = "all"
+    gradients: Gradients = "all"  # at `all` models, at the `first`, or at each client's `own`
+    # `mean` of a client's gradients, or with the beta_t of the `released` code
     accumulation: Accumulation = "mean"
+    # `uniform` mean over a cluster's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     unnoised = "gradients of single clients, which are compared"
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models, who uses them, and the gradients.
+        """Models, who uses them, and the gradients."""
 
-        Attributes:
-            models: [K, P].
-            label: [M] int64 cluster, -1 for clients without one.
-            profile: [M, B P] kept gradients at B models, K or 1; column i of G in the paper.
-            sent: [M] int64 how many times a client has sent gradients.
-        """
-
-        models: Tensor
-        label: Tensor
-        profile: Tensor
-        sent: Tensor
+        models: Tensor  # [K, P]
+        label: Tensor  # [M] int64 cluster, -1 for clients without one
+        profile: Tensor  # [M, B P] kept gradients at B models, K or 1; column i of G in the paper
+        sent: Tensor  # [M] int64 how many times a client has sent gradients
 
     tables = tables_of_pairs
 

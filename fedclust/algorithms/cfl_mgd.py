@@ -62,16 +62,11 @@ class CFLMGD(LossClusters):
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models and momenta.
+        """Models and momenta."""
 
-        Attributes:
-            models: [K, P], chi_p in the paper.
-            momentum: [K, P] of the clusters, u_p, or [M, P] of the clients, u_i.
-            gradient: [M, P] every client's gradient at its last participation, None unless lagged.
-        """
-
-        models: Tensor
-        momentum: Tensor
+        models: Tensor  # [K, P], chi_p in the paper
+        momentum: Tensor  # [K, P] of the clusters, u_p, or [M, P] of the clients, u_i
+        # [M, P] every client's gradient at its last participation, None unless lagged
         gradient: Tensor | None
 
     def __post_init__(self) -> None:

@@ -57,43 +57,31 @@ FirstRound = Literal["loss", "random"]
 
 @dataclass(frozen=True, kw_only=True)
 class CLoVE(Method):
-    """K models; participants are clustered anew in each round by their losses under all of them.
+    """K models; participants are clustered anew in each round by their losses under all of them."""
 
-    Attributes:
-        solver: local work.
-        num_clusters: K, or the most that `method` may find; its `auto` tries no more.
-        method: distances of the loss vectors to clusters.
-        loss_transform: coordinates are the losses or, as in the paper's proof, their square roots;
-            the matching always sums losses.
-        first_round: groups by `loss` from the start, or `random` ones in round 0.
-        stable_rounds: once nobody has changed cluster for so many rounds, losses are no longer
-            asked for and every cluster runs FedAvg; None asks always.
-        aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
-    """
-
-    solver: Solver
-    num_clusters: AtLeastOne
-    method: ClusterMethod
+    solver: Solver  # local work
+    num_clusters: AtLeastOne  # K, or the most that `method` may find; its `auto` tries no more
+    method: ClusterMethod  # distances of the loss vectors to clusters
+    # coordinates are the losses or, as in the paper's proof, their square roots; the matching
+    # always sums losses
     loss_transform: LossTransform = "identity"
-    first_round: FirstRound = "loss"
+    first_round: FirstRound = "loss"  # groups by `loss` from the start, or `random` ones in round 0
+    # once nobody has changed cluster for so many rounds, losses are no longer asked for and every
+    # cluster runs FedAvg; None asks always
     stable_rounds: AtLeastOne | None = None
+    # `uniform` mean over a cluster's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     unnoised = "losses of every model"
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models, and who uses them.
+        """Models, and who uses them."""
 
-        Attributes:
-            models: [K, P].
-            label: [M] int64 cluster that each client trained in last, -1 before its first time.
-            calm: rounds in a row in which everybody had a cluster and kept it.
-        """
-
-        models: Tensor
+        models: Tensor  # [K, P]
+        # [M] int64 cluster that each client trained in last, -1 before its first time
         label: Tensor
-        calm: int
+        calm: int  # rounds in a row in which everybody had a cluster and kept it
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Independent models: under equal ones all coordinates of a client would be equal."""

@@ -29,21 +29,13 @@ ShiftDistance = Literal["label_freq_l1", "label_count_l1", "released"]
 
 @dataclass(frozen=True, kw_only=True)
 class Groups:
-    """The result of a group cold start.
+    """The result of a group cold start."""
 
-    Attributes:
-        models: [K, P] mean pre-trained model of the members.
-        ids: [A] int64 the members.
-        label: [A] int64 in [0, K).
-        local: what the members' pre-training returned.
-        cost: what it cost.
-    """
-
-    models: Tensor
-    ids: Tensor
-    label: Tensor
-    local: LocalResult
-    cost: Cost
+    models: Tensor  # [K, P] mean pre-trained model of the members
+    ids: Tensor  # [A] int64 the members
+    label: Tensor  # [A] int64 in [0, K)
+    local: LocalResult  # what the members' pre-training returned
+    cost: Cost  # what it cost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,16 +125,13 @@ class ShiftTest(Ranged):
     and so is the reference until the client first moves; joining does not renew it. With
     scenario=incremental the code starts with all data and then takes most of them away, which
     fires for everybody; `scenario.complete_start` does that.
-
-    Attributes:
-        distance: mean over the labels of the absolute difference of their relative frequencies
-            (`label_freq_l1`), of their counts divided by the present n_i (`label_count_l1`), or of
-            their sorted counts divided by the first n_i (`released`).
-        fraction: 0.2 in the paper.
     """
 
+    # mean over the labels of the absolute difference of their relative frequencies
+    # (`label_freq_l1`), of their counts divided by the present n_i (`label_count_l1`), or of their
+    # sorted counts divided by the first n_i (`released`)
     distance: ShiftDistance = "label_freq_l1"
-    fraction: NonNegative = 0.2
+    fraction: NonNegative = 0.2  # 0.2 in the paper
 
     def start(self, rnd: Round, joined: Tensor) -> Tensor:
         """References [M, L + 1] int64 before round 0: training examples of every label, and n_i.

@@ -26,27 +26,19 @@ from fedclust.core.verbs import Method
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(Method):
-    """One model for everybody.
+    """One model for everybody."""
 
-    Attributes:
-        solver: local work.
-        aggregation: `uniform` mean over the participants, or weighted `by_samples`.
-    """
-
-    solver: Solver
+    solver: Solver  # local work
+    # `uniform` mean over the participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     unnoised = ""
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """The server's model.
+        """The server's model."""
 
-        Attributes:
-            model: [1, P].
-        """
-
-        model: Tensor
+        model: Tensor  # [1, P]
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         return self.State(model=clients.init(rnd.stream("init"), 1)), Cost()

@@ -34,27 +34,20 @@ ServedModel = Literal["global", "personal"]
 
 @dataclass(frozen=True, kw_only=True)
 class FedBCD(Method):
-    """One model for the server and one for every client, tied by a quadratic penalty; keeps [M, P].
-
-    Attributes:
-        solver: local work; its proximal coefficient is rho.
-        served: what is tested: the `global` model x, or every client's `personal` one.
+    """One model for the server and one for every client, tied by a quadratic penalty; keeps [M,
+    P].
     """
 
-    solver: Solver
+    solver: Solver  # local work; its proximal coefficient is rho
+    # what is tested: the `global` model x, or every client's `personal` one
     served: ServedModel = "global"
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Both blocks of variables.
+        """Both blocks of variables."""
 
-        Attributes:
-            model: [1, P] the server's, x.
-            local: [M, P] the clients', w_i.
-        """
-
-        model: Tensor
-        local: ClientModels
+        model: Tensor  # [1, P] the server's, x
+        local: ClientModels  # [M, P] the clients', w_i
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         model = clients.init(rnd.stream("init"), 1)

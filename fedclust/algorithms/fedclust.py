@@ -60,19 +60,12 @@ class FedClust(Method):
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models, who uses them, and what the server knows of the clients.
+        """Models, who uses them, and what the server knows of the clients."""
 
-        Attributes:
-            start: [1, P] the initial model, which newcomers train from.
-            models: [K, P].
-            label: [M] int64 cluster, -1 for clients without one.
-            uploaded: [M, H] last layers, 0 for clients that have sent none.
-        """
-
-        start: Tensor
-        models: Tensor
-        label: Tensor
-        uploaded: ClientModels
+        start: Tensor  # [1, P] the initial model, which newcomers train from
+        models: Tensor  # [K, P]
+        label: Tensor  # [M] int64 cluster, -1 for clients without one
+        uploaded: ClientModels  # [M, H] last layers, 0 for clients that have sent none
 
     tables = tables_of_pairs
 

@@ -83,19 +83,13 @@ class FedDrift(Method):
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models, who uses them, and how good they were.
+        """Models, who uses them, and how good they were."""
 
-        Attributes:
-            models: [K, P].
-            used: [K] int64 round in which a client trained the model last, -1 for none.
-            label: [M] int64 model, -1 for clients without one.
-            best: [M] float64 accuracy of the best model when the step began, -inf before; of
-                another task what `Task.merit` says.
-        """
-
-        models: Tensor
-        used: Tensor
-        label: Tensor
+        models: Tensor  # [K, P]
+        used: Tensor  # [K] int64 round in which a client trained the model last, -1 for none
+        label: Tensor  # [M] int64 model, -1 for clients without one
+        # [M] float64 accuracy of the best model when the step began, -inf before; of another task
+        # what `Task.merit` says
         best: Tensor
 
     def beside(self, scenario: Scenario, num_clients: int) -> str:

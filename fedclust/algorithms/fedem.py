@@ -40,16 +40,11 @@ from fedclust.helpers.ranges import AtLeastOne
 
 @dataclass(frozen=True, kw_only=True)
 class FedEM(Method):
-    """K components for everybody, and every client's shares of them.
+    """K components for everybody, and every client's shares of them."""
 
-    Attributes:
-        solver: local work on each component.
-        num_clusters: K, components.
-        aggregation: of components, weighted `by_samples` or the `uniform` mean of the participants.
-    """
-
-    solver: Solver
-    num_clusters: AtLeastOne
+    solver: Solver  # local work on each component
+    num_clusters: AtLeastOne  # K, components
+    # of components, weighted `by_samples` or the `uniform` mean of the participants
     aggregation: Aggregation = "by_samples"
 
     unnoised = "a model for every component"
@@ -58,17 +53,11 @@ class FedEM(Method):
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """The components, and what every client knows of its own mixture.
+        """The components, and what every client knows of its own mixture."""
 
-        Attributes:
-            models: [K, P] the components, theta in the paper.
-            share: [M, K], row i is pi_i in the paper; 1 / K before a client's first round.
-            trained: [M] bool, who has taken part.
-        """
-
-        models: Tensor
-        share: Tensor
-        trained: Tensor
+        models: Tensor  # [K, P] the components, theta in the paper
+        share: Tensor  # [M, K], row i is pi_i in the paper; 1 / K before a client's first round
+        trained: Tensor  # [M] bool, who has taken part
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """Independent components: equal ones would stay equal."""

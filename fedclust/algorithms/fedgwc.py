@@ -47,42 +47,31 @@ _MOST_PARTS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class FedGWC(Method):
-    """FedAvg in clusters that split by what losses tell; keeps a weight for every pair of clients.
-
-    Attributes:
-        solver: local work.
-        gamma: sharpness of the affinities.
-        eps: the weights of a cluster have settled when their mean squared change stays below.
-        davies_bouldin: a split needs a Davies-Bouldin index below; 0 never splits.
-        aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
+    """FedAvg in clusters that split by what losses tell; keeps a weight for every pair of
+    clients.
     """
 
-    solver: Solver
-    gamma: Positive = 0.1
+    solver: Solver  # local work
+    gamma: Positive = 0.1  # sharpness of the affinities
+    # the weights of a cluster have settled when their mean squared change stays below
     eps: Positive = 1e-5
-    davies_bouldin: NonNegative = 1.0
+    davies_bouldin: NonNegative = 1.0  # a split needs a Davies-Bouldin index below; 0 never splits
+    # `uniform` mean over a cluster's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     unnoised = "losses of every step"
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models, who uses them, and the rewards.
+        """Models, who uses them, and the rewards."""
 
-        Attributes:
-            models: [K, P].
-            label: [M] int64 cluster, -1 for clients without one.
-            weight: [M, M] float64 moving mean of the reward of client i, as a part of all, in
-                rounds with client j.
-            change: [K] float64 moving mean of the squared changes of a cluster's weights.
-            calm: [K] int64 rounds in a row in which that was below eps.
-        """
-
-        models: Tensor
-        label: Tensor
+        models: Tensor  # [K, P]
+        label: Tensor  # [M] int64 cluster, -1 for clients without one
+        # [M, M] float64 moving mean of the reward of client i, as a part of all, in rounds with
+        # client j
         weight: Tensor
-        change: Tensor
-        calm: Tensor
+        change: Tensor  # [K] float64 moving mean of the squared changes of a cluster's weights
+        calm: Tensor  # [K] int64 rounds in a row in which that was below eps
 
     def beside(self, scenario: Scenario, num_clients: int) -> str:
         """Says so where no cluster can split: it takes two rounds until all took part."""

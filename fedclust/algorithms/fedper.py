@@ -45,15 +45,10 @@ class FedPer(Method):
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """The shared body and the clients' heads.
+        """The shared body and the clients' heads."""
 
-        Attributes:
-            model: [1, P] whose body is the server's and whose head is the initial one.
-            heads: [M, H] the parameters that each client keeps.
-        """
-
-        model: Tensor
-        heads: Tensor
+        model: Tensor  # [1, P] whose body is the server's and whose head is the initial one
+        heads: Tensor  # [M, H] the parameters that each client keeps
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         depth, key = clients.layout.num_layers, "algorithm.personal_layers"

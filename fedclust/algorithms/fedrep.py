@@ -27,13 +27,9 @@ from fedclust.helpers.ranges import AtLeastOne
 
 @dataclass(frozen=True, kw_only=True)
 class FedRep(FedPer):
-    """FedPer whose clients train head and body one after the other.
+    """FedPer whose clients train head and body one after the other."""
 
-    Attributes:
-        head_epochs: local epochs of the head; the body's are those of `solver`.
-    """
-
-    head_epochs: AtLeastOne = 10
+    head_epochs: AtLeastOne = 10  # local epochs of the head; the body's are those of `solver`
 
     def _train(self, models: Tensor, clients: Clients, rnd: Round) -> LocalResult:
         """The head under the frozen body, then the body under the frozen head."""

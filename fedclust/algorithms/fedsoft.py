@@ -43,38 +43,24 @@ from fedclust.helpers.ranges import AtLeastOne, InnerFraction
 
 @dataclass(frozen=True, kw_only=True)
 class FedSoft(Method):
-    """K centres, and a personal model per client near those it has data of; keeps M models.
+    """K centres, and a personal model per client near those it has data of; keeps M models."""
 
-    Attributes:
-        solver: local work; its `proximal` is lambda, 0 trains alone.
-        num_clusters: K, centres.
-        estimate_every: tau, rounds between two estimations of all importances.
-        least_importance: sigma, of a centre that fits no example of a client.
-        selected: clients drawn for every centre with the probabilities v_ks, whose plain mean it
-            becomes; None trains the run's cohort.
-    """
-
-    solver: Solver
-    num_clusters: AtLeastOne
-    estimate_every: AtLeastOne = 2
-    least_importance: InnerFraction = 1e-4
+    solver: Solver  # local work; its `proximal` is lambda, 0 trains alone
+    num_clusters: AtLeastOne  # K, centres
+    estimate_every: AtLeastOne = 2  # tau, rounds between two estimations of all importances
+    least_importance: InnerFraction = 1e-4  # sigma, of a centre that fits no example of a client
+    # clients drawn for every centre with the probabilities v_ks, whose plain mean it becomes; None
+    # trains the run's cohort
     selected: AtLeastOne | None = None
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """The centres and the clients' own models.
+        """The centres and the clients' own models."""
 
-        Attributes:
-            models: [K, P], row s is c_s.
-            personal: [M, P], row k is w_k.
-            importance: [M, K], row k is u_k; 0 for clients that have not arrived.
-            trained: [M] bool, who has taken part.
-        """
-
-        models: Tensor
-        personal: ClientModels
-        importance: Tensor
-        trained: Tensor
+        models: Tensor  # [K, P], row s is c_s
+        personal: ClientModels  # [M, P], row k is w_k
+        importance: Tensor  # [M, K], row k is u_k; 0 for clients that have not arrived
+        trained: Tensor  # [M] bool, who has taken part
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Independent centres, and one model more with which all clients start."""

@@ -70,32 +70,24 @@ _LEAST = 1e-8  # of a distance, as in the released code
 
 @dataclass(frozen=True, kw_only=True)
 class Feroma(Method):
-    """Every client's own mix of the others' models; keeps M models.
+    """Every client's own mix of the others' models; keeps M models."""
 
-    Attributes:
-        solver: local work.
-        descriptor: of the clients' data.
-        warmup: rounds of FedAvg before the first profile.
-        halves: a profile is of so many random halves of the examples together, so that it changes a
-            little from round to round; None takes every example once, and then a client whose data
-            stay goes on with its own model alone.
-        weighting: r is the `inverse` distance, or a `softmax` of minus the distance.
-        least_weight: weights r below are 0, and equal where none is left.
-        memory: rounds, back from the last one, whose models can be part of a mix.
-        serve_by: a client is served its `own` last model where that is of the data it has, or the
-            model of the profile that its `inputs` are nearest to, whatever its own is.
-        aggregation: models are weighted `by_samples`, or not.
-    """
-
-    solver: Solver
-    descriptor: DescribesClients
-    warmup: AtLeastOne = 5
+    solver: Solver  # local work
+    descriptor: DescribesClients  # of the clients' data
+    warmup: AtLeastOne = 5  # rounds of FedAvg before the first profile
+    # a profile is of so many random halves of the examples together, so that it changes a little
+    # from round to round; None takes every example once, and then a client whose data stay goes on
+    # with its own model alone
     halves: AtLeastOne | None = 3
+    # r is the `inverse` distance, or a `softmax` of minus the distance
     weighting: Weighting = "inverse"
+    # weights r below are 0, and equal where none is left
     least_weight: Annotated[NonNegative, OnlyWith("weighting", "softmax")] = 0.0
-    memory: AtLeastOne = 1
+    memory: AtLeastOne = 1  # rounds, back from the last one, whose models can be part of a mix
+    # a client is served its `own` last model where that is of the data it has, or the model of the
+    # profile that its `inputs` are nearest to, whatever its own is
     serve_by: ServeBy = "own"
-    aggregation: Aggregation = "by_samples"
+    aggregation: Aggregation = "by_samples"  # models are weighted `by_samples`, or not
 
     averages = False  # but for the warm-up: later everybody has a mix of others' models
 
@@ -105,23 +97,15 @@ class Feroma(Method):
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """The common model, and what every client trained last.
+        """The common model, and what every client trained last."""
 
-        Attributes:
-            model: [1, P] of FedAvg; what describes data.
-            own: [M, P] each client's last model.
-            profile: [M, D] of the data it was trained on, on the scale; [M, 0] without a scale.
-            scale: [2, D], see `fitted`; [2, 0] before the first profiles.
-            trained: [M] int64 round of that model, -1 for none.
-            stale: [M] bool, whose data have changed since.
-        """
-
-        model: Tensor
-        own: ClientModels
+        model: Tensor  # [1, P] of FedAvg; what describes data
+        own: ClientModels  # [M, P] each client's last model
+        # [M, D] of the data it was trained on, on the scale; [M, 0] without a scale
         profile: Tensor
-        scale: Tensor
-        trained: Tensor
-        stale: Tensor
+        scale: Tensor  # [2, D], see `fitted`; [2, 0] before the first profiles
+        trained: Tensor  # [M] int64 round of that model, -1 for none
+        stale: Tensor  # [M] bool, whose data have changed since
 
     def remark(self, rounds: int) -> str:
         """Says so where a run ends before the first mix."""

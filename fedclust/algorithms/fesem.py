@@ -64,20 +64,13 @@ class FeSEM(Method):
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Clusters, and the clients' own models.
+        """Clusters, and the clients' own models."""
 
-        Attributes:
-            models: [K, P].
-            local: [M, P] last local model of every client, the common one before its first
-                training.
-            label: [M] int64 last cluster, -1 for clients that were never sampled.
-            reference: [M, L + 1] int64 what the test of a shift compares with, None without
-                migration.
-        """
-
-        models: Tensor
+        models: Tensor  # [K, P]
+        # [M, P] last local model of every client, the common one before its first training
         local: ClientModels
-        label: Tensor
+        label: Tensor  # [M] int64 last cluster, -1 for clients that were never sampled
+        # [M, L + 1] int64 what the test of a shift compares with, None without migration
         reference: Tensor | None = None
 
     def __post_init__(self) -> None:

@@ -51,14 +51,11 @@ _TINY_NORM = 1e-12  # below this a model has no direction
 class InterGroup(Ranged):
     """Groups move towards each other after each round, eq. (20): w_g + rate * sum over l != g of
     w_l / ||w_l||.
-
-    Attributes:
-        rate: eta_g in the paper; 0 keeps the groups apart.
-        normalize: divide by 1 + rate * sum over l != g of 1 / ||w_l||, a convex combination of the
-            models; False is eq. (20) as printed.
     """
 
-    rate: NonNegative = 0.0
+    rate: NonNegative = 0.0  # eta_g in the paper; 0 keeps the groups apart
+    # divide by 1 + rate * sum over l != g of 1 / ||w_l||, a convex combination of the models; False
+    # is eq. (20) as printed.
     normalize: Annotated[bool, OnlyWithout("rate", 0.0)] = True
 
     def __call__(self, models: Tensor) -> Tensor:
@@ -96,50 +93,34 @@ class InterGroup(Ranged):
 class FlexCFL(Method):
     """Groups by the direction of early training; clients join when first sampled and move when data
     shift.
-
-    Attributes:
-        solver: local work.
-        num_clusters: number of groups, m in the paper.
-        cold_start: how the first clients form groups.
-        group_init: a group begins at the `pretrained_mean` of its first members, or at the `common`
-            model.
-        joining: a later client pre-trains and joins the group whose `direction` its update points
-            along, or a `random` one; a client whose data shift always looks for the direction.
-        migration: whether a client whose data shifted starts cold again.
-        shift: the test that finds these clients.
-        inter_group: exchange between the groups.
-        aggregation: `uniform` mean over a group's participants, or weighted `by_samples`.
     """
 
-    solver: Solver
-    num_clusters: AtLeastOne
-    cold_start: ColdStart
-    shift: Annotated[ShiftTest, OnlyWith("migration", True)]
-    inter_group: InterGroup
+    solver: Solver  # local work
+    num_clusters: AtLeastOne  # number of groups, m in the paper
+    cold_start: ColdStart  # how the first clients form groups
+    shift: Annotated[ShiftTest, OnlyWith("migration", True)]  # the test that finds these clients
+    inter_group: InterGroup  # exchange between the groups
+    # a group begins at the `pretrained_mean` of its first members, or at the `common` model
     group_init: GroupInit = "pretrained_mean"
+    # a later client pre-trains and joins the group whose `direction` its update points along, or a
+    # `random` one; a client whose data shift always looks for the direction
     joining: Joining = "direction"
+    # whether a client whose data shifted starts cold again
     migration: Annotated[bool, IfDataChange()] = True
+    # `uniform` mean over a group's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     unnoised = "updates of single clients, which are compared"
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Groups, and who belongs to them.
+        """Groups, and who belongs to them."""
 
-        Attributes:
-            base: [1, P] common model that every pre-training starts from, w_0.
-            models: [K, P].
-            direction: [K, P] mean pre-training update of each group; never changes.
-            label: [M] int64 group, -1 for clients that were never sampled.
-            reference: [M, L + 1] int64 what the test of a shift compares with, None without
-                migration.
-        """
-
-        base: Tensor
-        models: Tensor
-        direction: Tensor
-        label: Tensor
+        base: Tensor  # [1, P] common model that every pre-training starts from, w_0
+        models: Tensor  # [K, P]
+        direction: Tensor  # [K, P] mean pre-training update of each group; never changes
+        label: Tensor  # [M] int64 group, -1 for clients that were never sampled
+        # [M, L + 1] int64 what the test of a shift compares with, None without migration
         reference: Tensor | None
 
     def __post_init__(self) -> None:

@@ -44,23 +44,16 @@ ServeBy = Literal["cluster", "inputs"]
 
 @dataclass(frozen=True, kw_only=True)
 class Flux(Method):
-    """One clustering by descriptors of the data, then FedAvg in every cluster.
+    """One clustering by descriptors of the data, then FedAvg in every cluster."""
 
-    Attributes:
-        solver: local work.
-        descriptor: of the clients' data.
-        method: distances of descriptors to clusters.
-        warmup: rounds of FedAvg before the clustering.
-        serve_by: a client is served its `cluster`, or the one that its `inputs` are nearest to,
-            whatever its own is.
-        aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
-    """
-
-    solver: Solver
-    descriptor: DescribesClients
-    method: ClusterMethod
-    warmup: AtLeastOne = 5
+    solver: Solver  # local work
+    descriptor: DescribesClients  # of the clients' data
+    method: ClusterMethod  # distances of descriptors to clusters
+    warmup: AtLeastOne = 5  # rounds of FedAvg before the clustering
+    # a client is served its `cluster`, or the one that its `inputs` are nearest to, whatever its
+    # own is
     serve_by: ServeBy = "cluster"
+    # `uniform` mean over a cluster's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     needs_softmax: ClassVar[bool] = True  # as its descriptor
@@ -69,21 +62,13 @@ class Flux(Method):
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models, who uses them, and what the clusters' data are like.
+        """Models, who uses them, and what the clusters' data are like."""
 
-        Attributes:
-            models: [1, P] before the clustering, [K, P] after it.
-            encoder: [1, P] what describes data; the model before the clustering.
-            label: [M] int64 cluster, -1 for clients without one.
-            scale: [2, D] of descriptors, see `fitted`; [2, 0] before the clustering.
-            centroid: [K, D] mean descriptor of a cluster's clients; [0, 0] before.
-        """
-
-        models: Tensor
-        encoder: Tensor
-        label: Tensor
-        scale: Tensor
-        centroid: Tensor
+        models: Tensor  # [1, P] before the clustering, [K, P] after it
+        encoder: Tensor  # [1, P] what describes data; the model before the clustering
+        label: Tensor  # [M] int64 cluster, -1 for clients without one
+        scale: Tensor  # [2, D] of descriptors, see `fitted`; [2, 0] before the clustering
+        centroid: Tensor  # [K, D] mean descriptor of a cluster's clients; [0, 0] before
 
     def remark(self, rounds: int) -> str:
         return unclustered(self.warmup, rounds, "algorithm.warmup")

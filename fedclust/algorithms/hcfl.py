@@ -48,40 +48,25 @@ from fedclust.helpers.ranges import AtLeastOne, NonNegative, Probability
 
 @dataclass(frozen=True, kw_only=True)
 class HCFL(Method):
-    """One clustering by updates, then clusters that share less and less.
+    """One clustering by updates, then clusters that share less and less."""
 
-    Attributes:
-        solver: local work.
-        method: distances of updates to clusters.
-        warmup: rounds of FedAvg before the clustering.
-        layers: what is compared and shared: the `body`, or `all` layers.
-        mu: pull of a participant to its cluster's model, (mu / 2) ||w - w_c||^2.
-        sharing: l_0, in the first round after the clustering.
-        decay: a; 0 shares as much for ever.
-        power: p.
-        aggregation: `uniform` mean over the participants, or weighted `by_samples`.
-    """
-
-    solver: Solver
-    method: ClusterMethod
-    warmup: AtLeastOne = 5
-    layers: Layers = "body"
-    mu: NonNegative = 1.0
-    sharing: Probability = 1.0
-    decay: NonNegative = 0.1
-    power: NonNegative = 1.0
+    solver: Solver  # local work
+    method: ClusterMethod  # distances of updates to clusters
+    warmup: AtLeastOne = 5  # rounds of FedAvg before the clustering
+    layers: Layers = "body"  # what is compared and shared: the `body`, or `all` layers
+    mu: NonNegative = 1.0  # pull of a participant to its cluster's model, (mu / 2) ||w - w_c||^2
+    sharing: Probability = 1.0  # l_0, in the first round after the clustering
+    decay: NonNegative = 0.1  # a; 0 shares as much for ever
+    power: NonNegative = 1.0  # p
+    # `uniform` mean over the participants, or weighted `by_samples`
     aggregation: Shares = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models, and who uses them.
+        """Models, and who uses them."""
 
-        Attributes:
-            models: [1, P] before the clustering, [K, P] after it.
-            label: [M] int64 cluster; 0 before the clustering, -1 for clients without one after it.
-        """
-
-        models: Tensor
+        models: Tensor  # [1, P] before the clustering, [K, P] after it
+        # [M] int64 cluster; 0 before the clustering, -1 for clients without one after it
         label: Tensor
 
     @property

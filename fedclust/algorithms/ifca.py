@@ -46,14 +46,10 @@ class IFCA(LossClusters):
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """The clusters' models.
+        """The clusters' models."""
 
-        Attributes:
-            models: [K, P].
-            label: [M] int64 cluster that each client trained in last, -1 before its first time.
-        """
-
-        models: Tensor
+        models: Tensor  # [K, P]
+        # [M] int64 cluster that each client trained in last, -1 before its first time
         label: Tensor
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:

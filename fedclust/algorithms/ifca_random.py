@@ -20,15 +20,10 @@ from fedclust.core.types import Cost, Round
 
 @dataclass(frozen=True, kw_only=True)
 class IFCARandom(IFCA):
-    """IFCA with clusters of random participants in the first round.
+    """IFCA with clusters of random participants in the first round."""
 
-    Attributes:
-        first_round: `random`, in groups of one size.
-        averaging: `model`; the first round is one of federated averaging.
-    """
-
-    first_round: Literal["random"] = "random"
-    averaging: Literal["model"] = "model"
+    first_round: Literal["random"] = "random"  # `random`, in groups of one size
+    averaging: Literal["model"] = "model"  # `model`; the first round is one of federated averaging
 
     # one client more gives others another random group, which noise for one does not hide
     unnoised = "a place among groups of one size, by who else takes part,"

@@ -52,44 +52,29 @@ EmptyCluster = Literal["refill", "anchor_all", "none"]
 class JGL(Method):
     """Every participant joins the cluster whose model fits it and whose last step it would have
     taken too.
-
-    Attributes:
-        solver: batch size and learning rate, alpha in the paper; with `local: solver` all the local
-            work.
-        num_clusters: K in the paper.
-        gradient_weight: lambda in [0, 1]; the loss has the weight 1 - lambda.
-        similarity: of gradient and step: their `cosine`, or minus their `euclidean` distance.
-        sign: `consistent`, or `literal` as printed.
-        loss_reduction: over the mini-batch, `mean`, or `sum` as printed.
-        empty_cluster: `refill` empty ones with random devices, `anchor_all` with one each, or
-            `none`.
-        local: one `step` of gradient descent on the mini-batch, or the `solver`.
     """
 
+    # batch size and learning rate, alpha in the paper; with `local: solver` all the local work
     solver: Solver
-    num_clusters: AtLeastOne
-    gradient_weight: Probability = 0.2
+    num_clusters: AtLeastOne  # K in the paper
+    gradient_weight: Probability = 0.2  # lambda in [0, 1]; the loss has the weight 1 - lambda
+    # of gradient and step: their `cosine`, or minus their `euclidean` distance
     similarity: Similarity = "cosine"
-    sign: Sign = "consistent"
-    loss_reduction: LossReduction = "mean"
+    sign: Sign = "consistent"  # `consistent`, or `literal` as printed
+    loss_reduction: LossReduction = "mean"  # over the mini-batch, `mean`, or `sum` as printed
+    # `refill` empty ones with random devices, `anchor_all` with one each, or `none`
     empty_cluster: EmptyCluster = "refill"
+    # one `step` of gradient descent on the mini-batch, or the `solver`
     local: Literal["step", "solver"] = "step"
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models, where they came from, and who is where.
+        """Models, where they came from, and who is where."""
 
-        Attributes:
-            models: [K, P], w_k^t.
-            previous: [K, P], w_k^(t-1); the models themselves where there is no last step.
-            pace: [K] float32, learning rate times local steps of the last step.
-            label: [M] int64 cluster every client chose last, before any refilling; -1 if it never
-                did.
-        """
-
-        models: Tensor
-        previous: Tensor
-        pace: Tensor
+        models: Tensor  # [K, P], w_k^t
+        previous: Tensor  # [K, P], w_k^(t-1); the models themselves where there is no last step
+        pace: Tensor  # [K] float32, learning rate times local steps of the last step
+        # [M] int64 cluster every client chose last, before any refilling; -1 if it never did
         label: Tensor
 
     def __post_init__(self) -> None:

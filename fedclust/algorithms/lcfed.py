@@ -44,25 +44,16 @@ from fedclust.helpers.ranges import AtLeastOne, NonNegative
 class LCFed(Method):
     """Clusters by low-rank similarity, which share a body by a pull; keeps `directions` rows of a
     model's size in memory.
-
-    Attributes:
-        solver: local work.
-        method: distances of the first z to clusters.
-        mu: pull of a participant to its cluster's model.
-        lam: lambda, pull of what is shared to the mean of all.
-        layers: what is shared: the `body`, or `all` layers.
-        directions: rows of M; where there are fewer participants, there are fewer.
-        refresh: rounds from one M to the next.
-        aggregation: `uniform` mean over the participants, or weighted `by_samples`.
     """
 
-    solver: Solver
-    method: ClusterMethod
-    mu: NonNegative = 2.0
-    lam: NonNegative = 1.0
-    layers: Layers = "body"
-    directions: AtLeastOne = 50
-    refresh: AtLeastOne = 10
+    solver: Solver  # local work
+    method: ClusterMethod  # distances of the first z to clusters
+    mu: NonNegative = 2.0  # pull of a participant to its cluster's model
+    lam: NonNegative = 1.0  # lambda, pull of what is shared to the mean of all
+    layers: Layers = "body"  # what is shared: the `body`, or `all` layers
+    directions: AtLeastOne = 50  # rows of M; where there are fewer participants, there are fewer
+    refresh: AtLeastOne = 10  # rounds from one M to the next
+    # `uniform` mean over the participants, or weighted `by_samples`
     aggregation: Shares = "by_samples"
 
     unnoised = "models of single clients, which are compared"
@@ -74,21 +65,14 @@ class LCFed(Method):
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models, who uses them, and what they are compared by.
+        """Models, who uses them, and what they are compared by."""
 
-        Attributes:
-            models: [1, P] before the first round, [K, P] after it.
-            common: [1, P] mean of all participants of the last round; its body is Phi.
-            label: [M] int64 cluster; 0 before the first round, -1 for clients without one after it.
-            middle: [1, P] m.
-            projection: [D, P] M, without rows before the first round.
-        """
-
-        models: Tensor
-        common: Tensor
+        models: Tensor  # [1, P] before the first round, [K, P] after it
+        common: Tensor  # [1, P] mean of all participants of the last round; its body is Phi
+        # [M] int64 cluster; 0 before the first round, -1 for clients without one after it
         label: Tensor
-        middle: Tensor
-        projection: Tensor
+        middle: Tensor  # [1, P] m
+        projection: Tensor  # [D, P] M, without rows before the first round
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """A fresh model.

@@ -51,47 +51,34 @@ Divisor = Literal["participants", "planned"]
 
 @dataclass(frozen=True, kw_only=True)
 class LCFL(Method):
-    """One clustering by how models fit each other's data, then FedAvg in every cluster.
+    """One clustering by how models fit each other's data, then FedAvg in every cluster."""
 
-    Attributes:
-        solver: local work.
-        participation: fraction of a cluster's clients in a round, at least one client; None for the
-            fraction that the run samples, rounded in each cluster; `total` for as many clients as
-            the run samples, see `shared_out`.
-        aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
-        divisor: the updates of a cluster are divided by its `participants`, or by the `planned`
-            number of them, participation times the cluster's size, as in the released code: a
-            cluster of one client then takes a step of 1 / participation times its update.
-        metric: dissimilarity of two clients.
-        method: dissimilarities to clusters; knows their number.
-        warmup: how the clients get the models that are compared.
-    """
-
-    solver: Solver
+    solver: Solver  # local work
+    # fraction of a cluster's clients in a round, at least one client; None for the fraction that
+    # the run samples, rounded in each cluster; `total` for as many clients as the run samples, see
+    # `shared_out`
     participation: Fraction | Literal["total"] | None
+    # `uniform` mean over a cluster's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
+    # the updates of a cluster are divided by its `participants`, or by the `planned` number of
+    # them, participation times the cluster's size, as in the released code: a cluster of one client
+    # then takes a step of 1 / participation times its update
     divisor: Divisor = "participants"
-    metric: ClusterMetric
-    method: ClusterMethod
-    warmup: Warmup
+    metric: ClusterMetric  # dissimilarity of two clients
+    method: ClusterMethod  # dissimilarities to clusters; knows their number
+    warmup: Warmup  # how the clients get the models that are compared
 
     unnoised = "models and losses of the warm-up, which are compared"
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models and who uses them.
+        """Models and who uses them."""
 
-        Attributes:
-            models: [1, P] during the warm-up, [K, P] after the clustering.
-            label: [M] int64 cluster, -1 for clients without one.
-            local: [M, P] each client's own model during the warm-up, None after the clustering.
-            trained: [M] bool, who has trained during the warm-up.
-        """
-
-        models: Tensor
-        label: Tensor
+        models: Tensor  # [1, P] during the warm-up, [K, P] after the clustering
+        label: Tensor  # [M] int64 cluster, -1 for clients without one
+        # [M, P] each client's own model during the warm-up, None after the clustering
         local: ClientModels | None
-        trained: Tensor
+        trained: Tensor  # [M] bool, who has trained during the warm-up
 
     def remark(self, rounds: int) -> str:
         return self.warmup.remark(rounds)

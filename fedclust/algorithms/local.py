@@ -22,25 +22,17 @@ Participants = Literal["all", "cohort"]
 
 @dataclass(frozen=True, kw_only=True)
 class Local(Method):
-    """One model per client; keeps M models in memory.
+    """One model per client; keeps M models in memory."""
 
-    Attributes:
-        solver: local work of one round.
-        participants: who trains in a round: `all` clients that are there, or only the `cohort`.
-    """
-
-    solver: Solver
+    solver: Solver  # local work of one round
+    # who trains in a round: `all` clients that are there, or only the `cohort`
     participants: Participants = "all"
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """The clients' models.
+        """The clients' models."""
 
-        Attributes:
-            models: [M, P], row i belongs to client i.
-        """
-
-        models: ClientModels
+        models: ClientModels  # [M, P], row i belongs to client i
 
     sends: ClassVar[bool] = False
 

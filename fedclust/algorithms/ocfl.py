@@ -36,35 +36,24 @@ from fedclust.helpers.ops import cosine, symmetric
 
 @dataclass(frozen=True, kw_only=True)
 class OCFL(Method):
-    """One clustering by updates, in the first round in which they agree less than before.
+    """One clustering by updates, in the first round in which they agree less than before."""
 
-    Attributes:
-        solver: local work.
-        method: distances of updates to clusters.
-        aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
-    """
-
-    solver: Solver
-    method: ClusterMethod
+    solver: Solver  # local work
+    method: ClusterMethod  # distances of updates to clusters
+    # `uniform` mean over a cluster's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     unnoised = "updates of single clients, which are compared"
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models, who uses them, and how far the updates agree.
+        """Models, who uses them, and how far the updates agree."""
 
-        Attributes:
-            models: [1, P] before the clustering, [K, P] after it.
-            label: [M] int64 cluster; 0 before the clustering, -1 for clients without one after it.
-            temperature: of the last round before the clustering; infinite at first.
-            clustered: whether the clustering has been.
-        """
-
-        models: Tensor
+        models: Tensor  # [1, P] before the clustering, [K, P] after it
+        # [M] int64 cluster; 0 before the clustering, -1 for clients without one after it
         label: Tensor
-        temperature: float
-        clustered: bool
+        temperature: float  # of the last round before the clustering; infinite at first
+        clustered: bool  # whether the clustering has been
 
     tables = tables_of_pairs
 

@@ -20,27 +20,19 @@ from fedclust.helpers.errors import require
 
 @dataclass(frozen=True, kw_only=True)
 class Oracle(Method):
-    """One model per true group.
+    """One model per true group."""
 
-    Attributes:
-        solver: local work.
-        aggregation: `uniform` mean over a group's participants, or weighted `by_samples`.
-    """
-
-    solver: Solver
+    solver: Solver  # local work
+    # `uniform` mean over a group's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     unnoised = ""
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """The groups' models.
+        """The groups' models."""
 
-        Attributes:
-            models: [K, P], row g belongs to group g; also for concepts that come later.
-        """
-
-        models: Tensor
+        models: Tensor  # [K, P], row g belongs to group g; also for concepts that come later
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for every group.

@@ -68,17 +68,11 @@ class PACFL(Method):
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models, who uses them, and what the server knows of the clients' data.
+        """Models, who uses them, and what the server knows of the clients' data."""
 
-        Attributes:
-            models: [K, P].
-            label: [M] int64 cluster, -1 for clients without one.
-            signature: [M, d, p] principal vectors, 0 for clients that have sent none.
-        """
-
-        models: Tensor
-        label: Tensor
-        signature: Tensor
+        models: Tensor  # [K, P]
+        label: Tensor  # [M] int64 cluster, -1 for clients without one
+        signature: Tensor  # [M, d, p] principal vectors, 0 for clients that have sent none
 
     tables = tables_of_pairs
 

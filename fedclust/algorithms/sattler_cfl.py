@@ -45,46 +45,31 @@ Bipartition = Literal["optimal", "complete"]
 
 @dataclass(frozen=True, kw_only=True)
 class SattlerCFL(Method):
-    """FedAvg in clusters that split; keeps M updates in memory.
+    """FedAvg in clusters that split; keeps M updates in memory."""
 
-    Attributes:
-        solver: local work.
-        eps1: a cluster may split when the norm of its mean update is below.
-        eps2: and some member's update has a norm above.
-        gamma_max: least separation: a split needs sqrt((1 - a) / 2) > gamma_max, where a is the
-            largest cosine across it; 0 takes every split.
-        bipartition: `optimal`, the one with the least a, or by `complete` linkage.
-        memory: rounds for which an update counts.
-        aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
-    """
-
-    solver: Solver
-    eps1: NonNegative
-    eps2: NonNegative
+    solver: Solver  # local work
+    eps1: NonNegative  # a cluster may split when the norm of its mean update is below
+    eps2: NonNegative  # and some member's update has a norm above
+    # least separation: a split needs sqrt((1 - a) / 2) > gamma_max, where a is the largest cosine
+    # across it; 0 takes every split
     gamma_max: BelowOne = 0.5
+    # `optimal`, the one with the least a, or by `complete` linkage
     bipartition: Bipartition = "optimal"
-    memory: AtLeastOne = 5
+    memory: AtLeastOne = 5  # rounds for which an update counts
+    # `uniform` mean over a cluster's participants, or weighted `by_samples`
     aggregation: Shares = "by_samples"
 
     unnoised = "updates of single clients, which are compared"
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models, who uses them, and what clients last wanted.
+        """Models, who uses them, and what clients last wanted."""
 
-        Attributes:
-            models: [K, P].
-            born: [K] int64 round at whose end the cluster came to be.
-            label: [M] int64 cluster, -1 for clients without one.
-            update: [M, P] last update of every client.
-            updated: [M] int64 round of that update, -1 for none.
-        """
-
-        models: Tensor
-        born: Tensor
-        label: Tensor
-        update: ClientModels
-        updated: Tensor
+        models: Tensor  # [K, P]
+        born: Tensor  # [K] int64 round at whose end the cluster came to be
+        label: Tensor  # [M] int64 cluster, -1 for clients without one
+        update: ClientModels  # [M, P] last update of every client
+        updated: Tensor  # [M] int64 round of that update, -1 for none
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         model, label = clients.init(rnd.stream("init"), 1), torch.full_like(rnd.fed.group, -1)

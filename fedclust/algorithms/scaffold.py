@@ -28,30 +28,20 @@ from fedclust.helpers.ranges import Positive
 
 @dataclass(frozen=True, kw_only=True)
 class Scaffold(Method):
-    """One model for everybody, and a control variate per client; keeps M rows in memory.
+    """One model for everybody, and a control variate per client; keeps M rows in memory."""
 
-    Attributes:
-        solver: local work; without momentum, proximal term and weight decay, since option II reads
-            gradients off the movement.
-        server_lr: eta_g, the server's step along the mean movement.
-    """
-
+    # local work; without momentum, proximal term and weight decay, since option II reads gradients
+    # off the movement
     solver: Solver
-    server_lr: Positive = 1.0
+    server_lr: Positive = 1.0  # eta_g, the server's step along the mean movement
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """The server's model and all control variates.
+        """The server's model and all control variates."""
 
-        Attributes:
-            model: [1, P] x in the paper.
-            control: [1, P] the mean of all c_i, with 0 for clients that have not arrived.
-            controls: [M, P], row i is c_i in the paper.
-        """
-
-        model: Tensor
-        control: Tensor
-        controls: ClientModels
+        model: Tensor  # [1, P] x in the paper
+        control: Tensor  # [1, P] the mean of all c_i, with 0 for clients that have not arrived
+        controls: ClientModels  # [M, P], row i is c_i in the paper
 
     def __post_init__(self) -> None:
         super().__post_init__()

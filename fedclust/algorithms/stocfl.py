@@ -71,21 +71,13 @@ class StoCFL(Method):
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """Models, who uses them, and what was observed.
+        """Models, who uses them, and what was observed."""
 
-        Attributes:
-            anchor: [1, P] what every observation starts from; never changes.
-            common: [1, P] w in the paper.
-            models: [K, P] theta in the paper.
-            label: [M] int64 cluster, -1 for clients that were never sampled.
-            update: [M, P] the observations, 0 for clients that were never sampled.
-        """
-
-        anchor: Tensor
-        common: Tensor
-        models: Tensor
-        label: Tensor
-        update: ClientModels
+        anchor: Tensor  # [1, P] what every observation starts from; never changes
+        common: Tensor  # [1, P] w in the paper
+        models: Tensor  # [K, P] theta in the paper
+        label: Tensor  # [M] int64 cluster, -1 for clients that were never sampled
+        update: ClientModels  # [M, P] the observations, 0 for clients that were never sampled
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         model, label = clients.init(rnd.stream("init"), 1), torch.full_like(rnd.fed.group, -1)

@@ -29,13 +29,10 @@ class FineTune(Wrapper):
 
     Training is that of `base` and never sees the adapted models. Adapting happens in `serve`, so at
     every evaluation: it makes up to M models there, and its steps are not counted as training.
-
-    Attributes:
-        solver: how a client adapts, but for the number of passes.
-        epochs: passes over the client's data; 0 serves the models of `base` as they are.
     """
 
-    solver: Solver
+    solver: Solver  # how a client adapts, but for the number of passes
+    # passes over the client's data; 0 serves the models of `base` as they are
     epochs: AtLeastZero = 1
 
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:

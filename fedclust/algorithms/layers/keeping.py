@@ -24,13 +24,9 @@ from fedclust.core.wrapper import Wrapper
 
 @dataclass(frozen=True)
 class _Keepers(Layer):
-    """Clients that go on with what their solver has kept, and keep it anew.
+    """Clients that go on with what their solver has kept, and keep it anew."""
 
-    Attributes:
-        kept: by all clients.
-    """
-
-    kept: Kept
+    kept: Kept  # by all clients
 
     def aside(self) -> Clients:
         return self.behind.aside()
@@ -54,15 +50,10 @@ class _Keepers(Layer):
 
 @dataclass(frozen=True, kw_only=True)
 class _Keeping(Wrapper):
-    """A method with what its solvers keep.
+    """A method with what its solvers keep."""
 
-    Attributes:
-        slots: numbers that are kept of every parameter, besides one.
-        counts: whether the steps of a client are counted.
-    """
-
-    slots: int
-    counts: bool
+    slots: int  # numbers that are kept of every parameter, besides one
+    counts: bool  # whether the steps of a client are counted
 
     @property
     def traits(self) -> Traits:

@@ -34,13 +34,9 @@ def with_norm(base: Algorithm, norm: str) -> Algorithm:
 
 @dataclass(frozen=True)
 class _Owners(Layer):
-    """Clients with running statistics of their own, in place of those of every model.
+    """Clients with running statistics of their own, in place of those of every model."""
 
-    Attributes:
-        own: what they have.
-    """
-
-    own: OwnStatistics
+    own: OwnStatistics  # what they have
 
     def aside(self) -> Clients:
         return replace(self, behind=self.behind.aside(), own=self.own.aside())

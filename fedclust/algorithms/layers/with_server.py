@@ -25,13 +25,9 @@ from fedclust.helpers.errors import require
 
 @dataclass(frozen=True)
 class _Stepping(Layer):
-    """Clients of another server.
+    """Clients of another server."""
 
-    Attributes:
-        stepping: the server.
-    """
-
-    stepping: Server
+    stepping: Server  # the server
 
     @property
     def server(self) -> Server:
@@ -40,13 +36,9 @@ class _Stepping(Layer):
 
 @dataclass(frozen=True, kw_only=True)
 class WithServer(Wrapper):
-    """A method whose means of models become steps of the server.
+    """A method whose means of models become steps of the server."""
 
-    Attributes:
-        server: the step.
-    """
-
-    server: ServerStep
+    server: ServerStep  # the step
 
     def __post_init__(self) -> None:
         given = type(self.server).__name__.lower()

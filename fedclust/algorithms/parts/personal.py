@@ -36,17 +36,11 @@ class PersonalModels(Method):
 
     @dataclass(frozen=True, kw_only=True)
     class State:
-        """The common model and the clients' own.
+        """The common model and the clients' own."""
 
-        Attributes:
-            model: [1, P] the server's.
-            personal: [M, P], row i belongs to client i.
-            trained: [M] bool, who has taken part.
-        """
-
-        model: Tensor
-        personal: ClientModels
-        trained: Tensor
+        model: Tensor  # [1, P] the server's
+        personal: ClientModels  # [M, P], row i belongs to client i
+        trained: Tensor  # [M] bool, who has taken part
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         model = clients.init(rnd.stream("init"), 1)

@@ -75,13 +75,9 @@ def under_attack(
 
 @dataclass(frozen=True)
 class Attacked(Layer):
-    """Clients of whom some send something forged.
+    """Clients of whom some send something forged."""
 
-    Attributes:
-        attack: what hostile clients do.
-    """
-
-    attack: Attack
+    attack: Attack  # what hostile clients do
 
     def train(self, asked: Train) -> LocalResult:
         """What is adapted by its client before use is sent to nobody."""

@@ -121,11 +121,7 @@ def _check_apart(dataset: Dataset, train: Split, test: Split, size: int) -> None
 
 
 def _units(dataset: Dataset, train: Split, test: Split, pool: Pool) -> Tensor | None:
-    """Of whom every row of the pool is, [N] int64; None where each is by itself.
-
-    Raises:
-        ConfigError: the partition cuts units, or makes examples of its own.
-    """
+    """Of whom every row of the pool is, [N] int64; None where each is by itself."""
     if dataset.unit is None:
         return None
     whole = pool.in_order and len(pool.y) == pool.concepts * len(dataset.unit)

@@ -20,14 +20,11 @@ class Kept:
 
     A client may be trained several times in a round: for different purposes, or several of its
     models. Each of these times has a place of its own.
-
-    Attributes:
-        rows: [S * M, W] what is kept in each of S places of each of M clients, place by place.
-        places: [S] int64 what they are.
     """
 
+    # [S * M, W] what is kept in each of S places of each of M clients, place by place
     rows: ClientModels
-    places: Tensor
+    places: Tensor  # [S] int64 what they are
     _times: dict[str, Tensor] = field(default_factory=dict)  # each client was trained so far, [M]
 
     @classmethod

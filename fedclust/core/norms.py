@@ -12,19 +12,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Norm:
-    """What becomes of statistics.
+    """What becomes of statistics."""
 
-    Attributes:
-        doc: what it does in a few words, for the help; "" where the name says it.
-        stay: whether those that training makes stay with the client; else they are averaged.
-        affine: whether the parameters of these layers stay too.
-        own_test: whether a test looks at each client's own, computed from its training examples
-            where it has kept none; else at those of the served model.
-    """
-
-    doc: str = ""
+    doc: str = ""  # what it does in a few words, for the help; "" where the name says it
+    # whether those that training makes stay with the client; else they are averaged
     stay: bool = False
-    affine: bool = False
+    affine: bool = False  # whether the parameters of these layers stay too
+    # whether a test looks at each client's own, computed from its training examples where it has
+    # kept none; else at those of the served model
     own_test: bool = True
 
     def __post_init__(self) -> None:

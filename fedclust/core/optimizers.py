@@ -22,16 +22,11 @@ class SGD(Solver):
         u = momentum * u + (1 - dampening) * g;  w = w - lr_t * u    (the first u is g)
 
     With `nesterov` w = w - lr_t * (g + momentum * u); without momentum w = w - lr_t * g.
-
-    Attributes:
-        momentum: heavy-ball coefficient.
-        nesterov: see above.
-        dampening: see above.
     """
 
-    momentum: BelowOne = 0.0
-    nesterov: bool = False
-    dampening: Probability = 0.0
+    momentum: BelowOne = 0.0  # heavy-ball coefficient
+    nesterov: bool = False  # see above
+    dampening: Probability = 0.0  # see above
 
     kept_as: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
 
@@ -63,17 +58,14 @@ class SGD(Solver):
 class Adam(Solver):
     """Adam (Kingma and Ba 2015); weight decay is part of the gradient.
 
-        m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g^2
-        w = w - lr_t / (1 - beta1^s) * m / (sqrt(v / (1 - beta2^s)) + eps)    in step s = 1, 2, …
-
-    Attributes:
-        beta1, beta2: of the means of gradients and of their squares.
-        eps: see above.
+    m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g^2
+    w = w - lr_t / (1 - beta1^s) * m / (sqrt(v / (1 - beta2^s)) + eps)    in step s = 1, 2, …
     """
 
+    # beta1, beta2: of the means of gradients and of their squares
     beta1: InnerFraction = 0.9
     beta2: InnerFraction = 0.999
-    eps: Positive = 1e-8
+    eps: Positive = 1e-8  # see above
 
     kept_as: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
     decoupled: ClassVar[bool] = False
@@ -109,13 +101,10 @@ class AdamW(Adam):
 class Adagrad(Solver):
     """Adagrad (Duchi, Hazan and Singer 2011).
 
-        v = v + g^2;  w = w - lr_t * g / (sqrt(v) + eps)
-
-    Attributes:
-        eps: see above.
+    v = v + g^2;  w = w - lr_t * g / (sqrt(v) + eps)
     """
 
-    eps: Positive = 1e-10
+    eps: Positive = 1e-10  # see above
 
     kept_as: ClassVar[tuple[str, ...]] = ("sum",)
 
@@ -132,15 +121,11 @@ class Adagrad(Solver):
 class RMSprop(Solver):
     """RMSprop (Tieleman and Hinton 2012), without momentum.
 
-        v = alpha * v + (1 - alpha) * g^2;  w = w - lr_t * g / (sqrt(v) + eps)
-
-    Attributes:
-        alpha: of the mean of squares.
-        eps: see above.
+    v = alpha * v + (1 - alpha) * g^2;  w = w - lr_t * g / (sqrt(v) + eps)
     """
 
-    alpha: BelowOne = 0.99
-    eps: Positive = 1e-8
+    alpha: BelowOne = 0.99  # of the mean of squares
+    eps: Positive = 1e-8  # see above
 
     kept_as: ClassVar[tuple[str, ...]] = ("square_avg",)
 

@@ -14,25 +14,15 @@ from fedclust.helpers.errors import require
 
 @dataclass
 class OwnStatistics:
-    """What clients have in place of some columns of every model's row.
+    """What clients have in place of some columns of every model's row."""
 
-    Attributes:
-        norm: the value of the key that asks for it.
-        columns: [P] bool which columns.
-        values: [M, S] of every client.
-        known: [M] bool, who has any.
-        stay: whether training gives clients new ones; else they are for tests alone.
-        trained: [M] bool, who has trained in this round.
-        tuned: whether models are tuned to be served, which moves statistics too.
-    """
-
-    norm: str
-    columns: Tensor
-    values: Tensor
-    known: Tensor
-    stay: bool
-    trained: Tensor
-    tuned: bool = False
+    norm: str  # the value of the key that asks for it
+    columns: Tensor  # [P] bool which columns
+    values: Tensor  # [M, S] of every client
+    known: Tensor  # [M] bool, who has any
+    stay: bool  # whether training gives clients new ones; else they are for tests alone
+    trained: Tensor  # [M] bool, who has trained in this round
+    tuned: bool = False  # whether models are tuned to be served, which moves statistics too
 
     def placed(self, rows: Tensor, ids: Tensor) -> Tensor:
         """Rows [C, P] with what the clients `ids` [C] have, where they have any."""

@@ -95,33 +95,24 @@ def as_drawn(rnd: Round) -> tuple[Round, bool]:
 
 @dataclass
 class Server:
-    """The server in one round of one seed.
+    """The server in one round of one seed."""
 
-    Attributes:
-        aggregation: the mean of updates; None for the plain one.
-        short: for every mean by `aggregation`, whether it had too few participants.
-        privacy: makes noisy means of updates; None without noise.
-        num_drawn: clients of a round on average, by whose number a noisy sum is divided.
-        released: of how many models noisy means were made in it.
-        nobody: whether the participants were not drawn: they are there because a method needs some.
-        draw: the noise of the round.
-        step: how models become others; None takes the means as they are.
-        before: memories [S, P] at the start of the round, by the digest of their model.
-        after: those of models that were made in it.
-        layout: of the models' rows; statistics are taken as they are in the means, and their robust
-            mean is the median.
-    """
-
-    aggregation: Aggregation | None = None
+    aggregation: Aggregation | None = None  # the mean of updates; None for the plain one
+    # for every mean by `aggregation`, whether it had too few participants
     short: list[bool] = field(default_factory=list)
-    privacy: Privacy | None = None
-    num_drawn: float = 1.0
+    privacy: Privacy | None = None  # makes noisy means of updates; None without noise
+    num_drawn: float = 1.0  # clients of a round on average, by whose number a noisy sum is divided
+    # of how many models noisy means were made in it
     released: list[int] = field(default_factory=list)
+    # whether the participants were not drawn: they are there because a method needs some
     nobody: bool = False
-    draw: Generator | None = None
-    step: ServerStep | None = None
+    draw: Generator | None = None  # the noise of the round
+    step: ServerStep | None = None  # how models become others; None takes the means as they are
+    # memories [S, P] at the start of the round, by the digest of their model
     before: Mapping[bytes, Tensor] = field(default_factory=dict)
-    after: dict[bytes, Tensor] = field(default_factory=dict)
+    after: dict[bytes, Tensor] = field(default_factory=dict)  # those of models that were made in it
+    # of the models' rows; statistics are taken as they are in the means, and their robust mean is
+    # the median
     layout: Layout | None = None
 
     @property

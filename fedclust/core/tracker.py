@@ -22,17 +22,11 @@ _LEFT_OUT = ("choices", "overrides", "hash", "report", "tracker", "tags", "progr
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What a tracker is told of a job before its first round.
+    """What a tracker is told of a job before its first round."""
 
-    Attributes:
-        folder: of the job; its name tells the jobs of a sweep apart.
-        config: resolved.
-        first: the round that comes first, above 0 where the job is continued.
-    """
-
-    folder: Path
-    config: Mapping[str, Any]
-    first: int
+    folder: Path  # of the job; its name tells the jobs of a sweep apart
+    config: Mapping[str, Any]  # resolved
+    first: int  # the round that comes first, above 0 where the job is continued
 
     @property
     def tags(self) -> dict[str, str]:

@@ -16,13 +16,9 @@ from fedclust.helpers.errors import require
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapper(Method):
-    """A method that does, and says of itself, what its base does but for what it changes.
+    """A method that does, and says of itself, what its base does but for what it changes."""
 
-    Attributes:
-        base: the method.
-    """
-
-    base: Algorithm
+    base: Algorithm  # the method
 
     def __post_init__(self) -> None:
         """Refuse a base that is, or holds, a wrapper of the same kind."""

@@ -25,22 +25,16 @@ Features = tuple[int, ...]
 
 @dataclass
 class Tape:
-    """What the exchanged layers of a module are handed in one pass; all of them hold it.
+    """What the exchanged layers of a module are handed in one pass; all of them hold it."""
 
-    Attributes:
-        masks: by the number of a layer's call in the pass; None while places are found.
-        batch: examples of the pass.
-        places: features and rate of every call of a dropout layer, in the order of the calls.
-        calls: so many there were in this pass.
-        real: [B] bool which examples are no padding; None where all are.
-        renewed: the new statistics by name, where there may be padding.
-    """
-
+    # by the number of a layer's call in the pass; None while places are found
     masks: Mapping[int, Tensor] | None = None
-    batch: int = 0
+    batch: int = 0  # examples of the pass
+    # features and rate of every call of a dropout layer, in the order of the calls
     places: list[tuple[Features, float]] = field(default_factory=list)
-    calls: int = 0
-    real: Tensor | None = None
+    calls: int = 0  # so many there were in this pass
+    real: Tensor | None = None  # [B] bool which examples are no padding; None where all are
+    # the new statistics by name, where there may be padding
     renewed: dict[str, Tensor] = field(default_factory=dict)
 
     def begin(

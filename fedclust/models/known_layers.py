@@ -42,22 +42,15 @@ TAKEN = (*_AS_THEY_ARE, *_ALONG, nn.Embedding)
 
 
 class Place(NamedTuple):
-    """Where a node stands.
+    """Where a node stands."""
 
-    Attributes:
-        node: of the graph.
-        part: the module that it calls, if it calls one.
-        before, after: what it is given and what it makes of it, with the batch dimension.
-        now: shape of an example as the layers so far give it.
-        first: whether nothing was computed with the inputs but what is done here.
-    """
-
-    node: fx.Node
-    part: nn.Module | None
+    node: fx.Node  # of the graph
+    part: nn.Module | None  # the module that it calls, if it calls one
+    # before, after: what it is given and what it makes of it, with the batch dimension
     before: Tensor
     after: Tensor
-    now: Shape
-    first: bool
+    now: Shape  # shape of an example as the layers so far give it
+    first: bool  # whether nothing was computed with the inputs but what is done here
 
     @property
     def given(self) -> tuple[Any, ...]:

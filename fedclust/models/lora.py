@@ -19,17 +19,11 @@ from fedclust.models.naming import few, meets
 
 @dataclass(frozen=True, kw_only=True)
 class Lora(Ranged):
-    """What is adapted, and how.
+    """What is adapted, and how."""
 
-    Attributes:
-        rank: r, of the product.
-        alpha: the product is multiplied by alpha / r.
-        layers: names or patterns of linear layers; None for all but the last, which is trained
-            as a whole.
-    """
-
-    rank: AtLeastOne = 8
-    alpha: Positive = 16.0
+    rank: AtLeastOne = 8  # r, of the product
+    alpha: Positive = 16.0  # the product is multiplied by alpha / r
+    # names or patterns of linear layers; None for all but the last, which is trained as a whole
     layers: Sequence[str] | None = None
 
     def adapt(self, module: nn.Module) -> None:

@@ -14,18 +14,12 @@ from torch import Tensor, nn
 class Layout:
     """Where each trained parameter of a model lies in its flat vector, in the order of
     `model.parameters()`, and behind them its statistics: buffers that training changes.
-
-    Attributes:
-        names: of parameters, then of buffers.
-        shapes: their shapes.
-        num_buffers: how many of the names are those of buffers.
-        counts: names of the buffers that hold whole numbers.
     """
 
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    num_buffers: int = 0
-    counts: tuple[str, ...] = ()
+    names: tuple[str, ...]  # of parameters, then of buffers
+    shapes: tuple[tuple[int, ...], ...]  # their shapes
+    num_buffers: int = 0  # how many of the names are those of buffers
+    counts: tuple[str, ...] = ()  # names of the buffers that hold whole numbers
 
     @property
     def buffers(self) -> tuple[str, ...]:

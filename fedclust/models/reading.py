@@ -270,11 +270,7 @@ class _Tracer(fx.Tracer):
         self._input, self._computing = x, False
 
     def graph_of(self, module: nn.Module) -> fx.Graph:
-        """The graph of a module, whose arguments but the first keep their defaults.
-
-        Raises:
-            UnreadableError: where there is none, for instance since its way depends on the values.
-        """
+        """The graph of a module, whose arguments but the first keep their defaults."""
         try:
             with torch.no_grad(), _open_length(module):
                 return self.trace(nn.Sequential(module))
@@ -348,11 +344,7 @@ def _open_length(module: nn.Module) -> Iterator[None]:
 
 
 def _parameters(reading: Reading) -> dict[str, nn.Parameter]:
-    """The parameters of the layers by their names in the model.
-
-    Raises:
-        UnreadableError: where two layers share one.
-    """
+    """The parameters of the layers by their names in the model."""
     named: dict[str, nn.Parameter] = {}
     for owner, layer in zip(reading.owners, reading.layers, strict=True):
         for name, value in layer.named_parameters():
@@ -369,9 +361,6 @@ def _try(module: nn.Module, reading: Reading, x: Tensor) -> None:
         module: the original of the copy that was read, with the same parameters.
         reading: what was read.
         x: a batch of inputs.
-
-    Raises:
-        UnreadableError: where it does not.
     """
     owned = _parameters(reading)
     named = dict(module.named_parameters())

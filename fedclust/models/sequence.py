@@ -294,15 +294,10 @@ def _pooled(layer: nn.MaxPool2d, size: int) -> int:
 
 @dataclass
 class Stack:
-    """Builds a `Model` layer by layer, following the shape; every method returns the stack.
+    """Builds a `Model` layer by layer, following the shape; every method returns the stack."""
 
-    Attributes:
-        shape: shape of one example after the layers so far.
-        init: how weighted layers are initialised unless they say otherwise.
-    """
-
-    shape: Shape
-    init: Init
+    shape: Shape  # shape of one example after the layers so far
+    init: Init  # how weighted layers are initialised unless they say otherwise
     _layers: list[nn.Module] = field(default_factory=list)
     _shapes: list[Shape] = field(default_factory=list)
     _inits: list[Init] = field(default_factory=list)

@@ -17,19 +17,14 @@ _SAME = 1e-3  # relative; passes of one and of two examples round differently
 
 @dataclass(frozen=True)
 class Found:
-    """What a module is like.
+    """What a module is like."""
 
-    Attributes:
-        shapes: of what every submodule returns for one example, the module's own last.
-        changing: names of the buffers that a pass in training changes, and of those beside them.
-        draws: whether it draws from the global generator in training.
-        lone: whether a batch of one example can be trained on.
-    """
-
+    # of what every submodule returns for one example, the module's own last
     shapes: tuple[tuple[int, ...], ...]
+    # names of the buffers that a pass in training changes, and of those beside them
     changing: tuple[str, ...]
-    draws: bool
-    lone: bool
+    draws: bool  # whether it draws from the global generator in training
+    lone: bool  # whether a batch of one example can be trained on
 
 
 def examine(module: nn.Module, x: Tensor, width: int | None = None) -> Found:

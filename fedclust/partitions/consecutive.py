@@ -19,14 +19,10 @@ from fedclust.partitions.cut import OfExamples, even, hold_out, no_group, too_fe
 class Consecutive(OfExamples):
     """Client i owns the i-th of M equal pieces of all examples, training then test set, in file
     order; a random part of them is for training. No true groups.
-
-    Attributes:
-        num_clients: M.
-        train_fraction: share of the training part, rounded down.
     """
 
-    num_clients: Clients
-    train_fraction: InnerFraction = 0.7
+    num_clients: Clients  # M
+    train_fraction: InnerFraction = 0.7  # share of the training part, rounded down
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
         """Train split, test split and group [M], all -1.

@@ -34,21 +34,16 @@ Rngs = Sequence[np.random.Generator]
 
 @dataclass(frozen=True)
 class Corruption:
-    """A corruption at five severities, or at one where a column has one entry.
+    """A corruption at five severities, or at one where a column has one entry."""
 
-    Attributes:
-        apply: from images, the constants of a severity and a generator per image to images, which
-            may leave [0, 1].
-        colour: constants of every severity for three channels, made for 32 pixels; None where it is
-            not defined.
-        grey: likewise for one channel, made for 28 pixels.
-        draws: whether it draws from the generators.
-    """
-
+    # from images, the constants of a severity and a generator per image to images, which may leave
+    # [0, 1]
     apply: Callable[[Images, Any, Rngs], Images]
+    # constants of every severity for three channels, made for 32 pixels; None where it is not
+    # defined
     colour: tuple[Any, ...] | None
-    grey: tuple[Any, ...] | None
-    draws: bool = False
+    grey: tuple[Any, ...] | None  # likewise for one channel, made for 28 pixels
+    draws: bool = False  # whether it draws from the generators
 
     def constants(self, channels: int) -> tuple[Any, ...] | None:
         """Constants of every severity for images with so many channels."""

@@ -41,18 +41,13 @@ class DirichletLabels(OfExamples):
 
     The test set is divided in the same proportions as the training set, so that a client is tested
     on the distribution it trains on.
-
-    Attributes:
-        num_clients: M.
-        alpha: concentration, above 0.
-        min_examples: training examples every client has at least; all shares are redrawn until it
-            holds.
     """
 
     needs_classes: ClassVar[bool] = True
 
-    num_clients: Clients
-    alpha: Positive = 0.5
+    num_clients: Clients  # M
+    alpha: Positive = 0.5  # concentration, above 0
+    # training examples every client has at least; all shares are redrawn until it holds
     min_examples: AtLeastOne = 10
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:

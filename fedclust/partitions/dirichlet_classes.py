@@ -24,12 +24,9 @@ class ClassDirichlet(BalancedDirichlet):
     Classes are drawn anew until each has at least half of its mean number of clients, C M / Y / 2
     rounded down, and one. A client that holds N / M examples or more gets none of the classes that
     come later, unless all clients of such a class are full. No true groups.
-
-    Attributes:
-        classes_per_client: C.
     """
 
-    classes_per_client: AtLeastOne = 2
+    classes_per_client: AtLeastOne = 2  # C
 
     def instead(self, room: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         last: npt.NDArray[np.bool_] = np.arange(len(room)) == len(room) - 1

@@ -19,12 +19,9 @@ class LabelGroupDirichlet(DirichletLabels):
     clients by one draw from Dirichlet(alpha, …, alpha). No true groups of clients.
 
     Differs from the released code, which draws the client of every example from these shares.
-
-    Attributes:
-        label_groups: at most the number of classes, which gives `DirichletLabels`.
     """
 
-    label_groups: AtLeastOne = 3
+    label_groups: AtLeastOne = 3  # at most the number of classes, which gives `DirichletLabels`
 
     def draw(self, supply: Rows, rng: np.random.Generator) -> npt.NDArray[np.float64]:
         groups, num_classes = self.label_groups, len(supply)

@@ -26,20 +26,14 @@ class Ditto(OfExamples):
     Training images come from the dataset's training set, test images from its test set, in file
     order; a class that runs out starts again from its first image, so a few clients share images of
     one set. Group of a client: u modulo the number of classes.
-
-    Attributes:
-        num_clients: M; 500 as published.
-        classes_per_client: classes of every client; 5 as published.
-        total: training examples before rounding up; 60,000 as published.
-        data_seed: seed of the sizes; 233 as published, None takes the run's seed.
     """
 
     needs_classes: ClassVar[bool] = True
 
-    num_clients: Clients
-    classes_per_client: AtLeastOne = 5
-    total: AtLeastOne = 60_000
-    data_seed: Seed | None = 233
+    num_clients: Clients  # M; 500 as published
+    classes_per_client: AtLeastOne = 5  # classes of every client; 5 as published
+    total: AtLeastOne = 60_000  # training examples before rounding up; 60,000 as published
+    data_seed: Seed | None = 233  # seed of the sizes; 233 as published, None takes the run's seed
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
         check_test(dataset)

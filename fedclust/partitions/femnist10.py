@@ -44,23 +44,18 @@ class Femnist10(Ranged):
     training.
 
     Only the dataset's training images are used. Group of a client: u modulo 10.
-
-    Attributes:
-        num_clients: M.
-        total: examples of all clients, met within 1 %; None leaves the sizes as drawn.
-        sharing: disjoint, or prefix as published.
-        first_class: the dataset's class that becomes class 0; `auto` is the letter a, 36 of the
-            62 classes of EMNIST byclass and 0 of the 26 of letters, and 0 of ten classes.
-        max_per_class: images of a class that are used at all.
     """
 
     needs_classes: ClassVar[bool] = True
 
-    num_clients: Clients
+    num_clients: Clients  # M
+    # examples of all clients, met within 1 %; None leaves the sizes as drawn
     total: AtLeastOne | None = 18_345
-    sharing: Literal["disjoint", "prefix"] = "disjoint"
+    sharing: Literal["disjoint", "prefix"] = "disjoint"  # disjoint, or prefix as published
+    # the dataset's class that becomes class 0; `auto` is the letter a, 36 of the 62 classes of
+    # EMNIST byclass and 0 of the 26 of letters, and 0 of ten classes
     first_class: AtLeastZero | Literal["auto"] = "auto"
-    max_per_class: AtLeastOne = 4000
+    max_per_class: AtLeastOne = 4000  # images of a class that are used at all
 
     def __post_init__(self) -> None:
         super().__post_init__()

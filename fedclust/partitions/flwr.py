@@ -40,16 +40,13 @@ class Flwr(OfExamples):
     """The clients of a partitioner; no true groups.
 
     It sees a table with the columns `label`, `row` and, of data with natural clients, `client`.
-
-    Attributes:
-        partitioner: a class of `flwr_datasets.partitioner`.
-        options: its arguments. Without `partition_by` it is `label`; without `seed`, where it takes
-            one, every seed of the run has one of its own, see `seed_of`.
     """
 
     needs_classes: ClassVar[bool] = True
 
-    partitioner: str
+    partitioner: str  # a class of `flwr_datasets.partitioner`
+    # its arguments. Without `partition_by` it is `label`; without `seed`, where it takes one, every
+    # seed of the run has one of its own, see `seed_of`.
     options: Mapping[str, Any] | None = None
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
@@ -109,11 +106,7 @@ class Flwr(OfExamples):
 
 
 def _library(name: str) -> tuple[Any, Any]:
-    """The class of a partitioner, and that of the tables it divides.
-
-    Raises:
-        ConfigError: the package is not there, or has no such partitioner.
-    """
+    """The class of a partitioner, and that of the tables it divides."""
     try:
         offered, tables = import_module(_MODULE), import_module("datasets")
     except ImportError as error:

@@ -24,47 +24,29 @@ _AT_ONCE = 512  # images, 10 MB of MNIST in float64
 
 @dataclass(frozen=True)
 class Canvas:
-    """What a change needs to know of the images besides their pixels.
+    """What a change needs to know of the images besides their pixels."""
 
-    Attributes:
-        first: number of the first image, which names its randomness.
-        white: the largest value there is.
-        data_seed: of what is drawn.
-    """
-
-    first: int
-    white: int
-    data_seed: int
+    first: int  # number of the first image, which names its randomness
+    white: int  # the largest value there is
+    data_seed: int  # of what is drawn
 
 
 @dataclass(frozen=True)
 class ChangeStep:
-    """One step of a change.
+    """One step of a change."""
 
-    Attributes:
-        apply: from images [n, C, H, W] to as many.
-        name: the word it is called by.
-        colours: whether the result has three channels, whatever the images have.
-        corruption: what it is made of, for a corruption.
-    """
-
-    apply: Callable[[Stored, Canvas], Stored]
-    name: str
-    colours: bool = False
-    corruption: Corruption | None = None
+    apply: Callable[[Stored, Canvas], Stored]  # from images [n, C, H, W] to as many
+    name: str  # the word it is called by
+    colours: bool = False  # whether the result has three channels, whatever the images have
+    corruption: Corruption | None = None  # what it is made of, for a corruption
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change of images.
+    """A change of images."""
 
-    Attributes:
-        name: as given.
-        steps: one after the other; none for the identity.
-    """
-
-    name: str
-    steps: tuple[ChangeStep, ...]
+    name: str  # as given
+    steps: tuple[ChangeStep, ...]  # one after the other; none for the identity
 
     @property
     def colours(self) -> bool:

@@ -46,29 +46,23 @@ class LabelMap(Ranged):
     """A client's labels are permuted by the table of its concept, for training and test alike.
 
     The images are stored once for all concepts. Group of a client: its concept.
-
-    Attributes:
-        base: who owns which example; its own groups are not kept.
-        maps: `fedrc`: y, Y - 1 - y and y + 1 modulo the number of classes Y; `feddrift4`: y, and
-            three concepts that exchange 1 and 2, 3 and 4, 5 and 6; `clove`: four concepts that
-            exchange two pairs each; `random`: y and `num_concepts` - 1 other random permutations;
-            `pool`: all orders of `moved` random classes; or a table, a list of new labels per
-            concept.
-        num_concepts: G of `random`.
-        moved: classes that a concept of `random` relabels, none of them to itself, or None to draw
-            from all permutations; classes that `pool` permutes.
-        data_seed: of `random` and `pool`; the tables are the same for every seed of the run.
-        assignment: see `fedclust.partitions.concepts.dealt`.
     """
 
     needs_classes: ClassVar[bool] = True
 
-    base: Partition
+    base: Partition  # who owns which example; its own groups are not kept
+    # `fedrc`: y, Y - 1 - y and y + 1 modulo the number of classes Y; `feddrift4`: y, and three
+    # concepts that exchange 1 and 2, 3 and 4, 5 and 6; `clove`: four concepts that exchange two
+    # pairs each; `random`: y and `num_concepts` - 1 other random permutations; `pool`: all orders
+    # of `moved` random classes; or a table, a list of new labels per concept
     maps: Maps | Sequence[Sequence[AtLeastZero]] = "fedrc"
-    num_concepts: Annotated[Concepts, OnlyWith("maps", "random")] = 4
+    num_concepts: Annotated[Concepts, OnlyWith("maps", "random")] = 4  # G of `random`
+    # classes that a concept of `random` relabels, none of them to itself, or None to draw from all
+    # permutations; classes that `pool` permutes
     moved: Annotated[AtLeastTwo | None, _OF_DRAWN] = None
+    # of `random` and `pool`; the tables are the same for every seed of the run
     data_seed: Annotated[Seed, _OF_DRAWN] = 0
-    assignment: Assignment = "balanced"
+    assignment: Assignment = "balanced"  # see `fedclust.partitions.concepts.dealt`
 
     def __post_init__(self) -> None:
         super().__post_init__()

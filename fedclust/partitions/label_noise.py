@@ -27,20 +27,14 @@ class LabelNoise(Ranged):
     An example that is wrong at one rate is wrong, in the same way, at every higher one. The images
     are stored once. Group of a client: its rate. Rates are no concepts to move between, since test
     examples have none.
-
-    Attributes:
-        base: who owns which example; its own groups are not kept.
-        rates: of every group, in [0, 1].
-        data_seed: which examples are wrong, and how; the same for every seed of the run.
-        assignment: of rates, see `fedclust.partitions.concepts.dealt`.
     """
 
     needs_classes: ClassVar[bool] = True
 
-    base: Partition
-    rates: Sequence[Probability] = (0.0, 0.2, 0.4)
-    data_seed: Seed = 0
-    assignment: Assignment = "balanced"
+    base: Partition  # who owns which example; its own groups are not kept
+    rates: Sequence[Probability] = (0.0, 0.2, 0.4)  # of every group, in [0, 1]
+    data_seed: Seed = 0  # which examples are wrong, and how; the same for every seed of the run
+    assignment: Assignment = "balanced"  # of rates, see `fedclust.partitions.concepts.dealt`
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,19 +24,14 @@ class MajorityClass(OfExamples):
 
     There are as many clusters as classes, and nobody shares an example. A cluster's examples are
     spread over its clients equally and at random. Group of a client: its cluster.
-
-    Attributes:
-        num_clients: M, a multiple of the number of classes.
-        majority: share of a cluster's own class.
-        used: part of the smallest class.
-        examples_per_client: at most this many training examples per client, None for all.
     """
 
     needs_classes: ClassVar[bool] = True
 
-    num_clients: Clients
-    majority: Fraction = 0.666
-    used: Fraction = 0.9
+    num_clients: Clients  # M, a multiple of the number of classes
+    majority: Fraction = 0.666  # share of a cluster's own class
+    used: Fraction = 0.9  # part of the smallest class
+    # at most this many training examples per client, None for all
     examples_per_client: AtLeastOne | None = None
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:

@@ -39,21 +39,17 @@ class PowerLaw(OfExamples):
 
     Training and test images of the dataset are pooled. Group of a client: u modulo the number of
     classes.
-
-    Attributes:
-        num_clients: M.
-        classes_per_client: classes of every client; 2 as published, 1, 3, 5 in FlexCFL's Table I.
-        spread: standard deviation of the logarithm of a client's share of a class; 2 as published,
-            0 for equal shares (but for the last of a class, which is left out if it uses it up).
-        max_per_class: images of a class that are used at all, None for all.
     """
 
     needs_classes: ClassVar[bool] = True
 
-    num_clients: Clients
+    num_clients: Clients  # M
+    # classes of every client; 2 as published, 1, 3, 5 in FlexCFL's Table I
     classes_per_client: Annotated[int, Range(1, _FIRST)] = 2
+    # standard deviation of the logarithm of a client's share of a class; 2 as published, 0 for
+    # equal shares (but for the last of a class, which is left out if it uses it up)
     spread: Annotated[float, Range(0, 10)] = 2.0
-    max_per_class: AtLeastOne | None = None
+    max_per_class: AtLeastOne | None = None  # images of a class that are used at all, None for all
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
         """Train split, test split and group [M].

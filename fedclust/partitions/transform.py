@@ -36,18 +36,14 @@ class Transform(Ranged):
 
     The pool holds the images once for every entry: 55 MB each of MNIST, 184 MB of CIFAR-10, three
     times as much of grey images where an entry colours them. Group of a client: its entry.
-
-    Attributes:
-        base: who owns which example; its own groups are not kept.
-        bank: two changes of images or more, each once.
-        data_seed: of noise; the images are the same for every seed of the run.
-        assignment: see `fedclust.partitions.concepts.dealt`.
     """
 
-    base: Partition
+    base: Partition  # who owns which example; its own groups are not kept
+    # two changes of images or more, each once
     bank: Sequence[str] = ("identity", "rotate 90", "rotate 180", "rotate 270")
+    # of noise; the images are the same for every seed of the run
     data_seed: Annotated[Seed, OnlyIf(draws, "nothing in partition.bank is drawn")] = 0
-    assignment: Assignment = "balanced"
+    assignment: Assignment = "balanced"  # see `fedclust.partitions.concepts.dealt`
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,20 +23,14 @@ _NUMBERS = (int, float, np.integer, np.floating)
 
 @dataclass(frozen=True)
 class Read:
-    """How a column becomes features, of rows that were never seen before too.
+    """How a column becomes features, of rows that were never seen before too."""
 
-    Attributes:
-        name: of the column.
-        kind: number; onehot, a feature for each word; ordinal, the number of its word; ids, the
-            same for a network that looks it up.
-        words: that it may hold, in order.
-        indicator: whether a feature says where there was no value.
-    """
-
-    name: str
+    name: str  # of the column
+    # number; onehot, a feature for each word; ordinal, the number of its word; ids, the same for a
+    # network that looks it up
     kind: Literal["number", "onehot", "ordinal", "ids"]
-    words: tuple[str, ...] = ()
-    indicator: bool = False
+    words: tuple[str, ...] = ()  # that it may hold, in order
+    indicator: bool = False  # whether a feature says where there was no value
 
 
 class Column:

@@ -31,26 +31,18 @@ _MOST, _FEWEST = 100, 20  # whole numbers that are classes, and rows of each of 
 
 @dataclass(frozen=True, kw_only=True)
 class NamedColumns:
-    """A table whose columns are read by name.
+    """A table whose columns are read by name."""
 
-    Attributes:
-        what: file or folder, for messages.
-        names: of the columns, in order.
-        read: the values [N] of a column.
-        size: N.
-        first: how many of the rows are before those of a second part, which are for testing.
-        called: what the numbers of a column stand for, in their order; None for themselves.
-        order: the words of a column in an order that the file gives them; None where it gives none.
-        remarks: what a reader of the results must know of the table, one line each.
-    """
-
-    what: str
-    names: Sequence[str]
-    read: Callable[[str], Array]
-    size: int
-    first: int = 0
+    what: str  # file or folder, for messages
+    names: Sequence[str]  # of the columns, in order
+    read: Callable[[str], Array]  # the values [N] of a column
+    size: int  # N
+    first: int = 0  # how many of the rows are before those of a second part, which are for testing
+    # what the numbers of a column stand for, in their order; None for themselves
     called: Callable[[str], Sequence[str] | None] = lambda _: None
+    # the words of a column in an order that the file gives them; None where it gives none
     order: Callable[[str], Sequence[str] | None] = lambda _: None
+    # what a reader of the results must know of the table, one line each
     remarks: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -255,19 +247,12 @@ def no_values() -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Owners:
-    """Whose the rows of a table are.
+    """Whose the rows of a table are."""
 
-    Attributes:
-        of_row: [N] int64 natural client of every row; None where there are none.
-        names: of the clients.
-        group: [M] int64 true group of every client; None where there are none.
-        groups: names of the groups.
-    """
-
-    of_row: Tensor | None = None
-    names: tuple[str, ...] = ()
-    group: Tensor | None = None
-    groups: tuple[str, ...] = ()
+    of_row: Tensor | None = None  # [N] int64 natural client of every row; None where there are none
+    names: tuple[str, ...] = ()  # of the clients
+    group: Tensor | None = None  # [M] int64 true group of every client; None where there are none
+    groups: tuple[str, ...] = ()  # names of the groups
 
 
 def _seen(name: str) -> str:

@@ -42,17 +42,13 @@ _USUAL = r"-?(0|[1-9]\d{0,14})(\.\d+)?"  # numbers as they are usually written
 
 @dataclass(frozen=True, kw_only=True)
 class CsvSigns(Ranged):
-    """How the CSV files of a dataset are written.
+    """How the CSV files of a dataset are written."""
 
-    Attributes:
-        separator, decimal: between two fields and before fractions. A first line that says sep=; is
-            followed.
-        encoding: of the text, by its name in Python.
-    """
-
+    # separator, decimal: between two fields and before fractions. A first line that says sep=; is
+    # followed.
     separator: str = ","
     decimal: str = "."
-    encoding: str = "utf-8"
+    encoding: str = "utf-8"  # of the text, by its name in Python
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -351,9 +347,6 @@ def _read_table(
 def _check_points(what: str, table: Any, decimal: str) -> None:
     """Refuse columns of numbers in some of which there is a point, where it is no decimal sign:
     1.500 may be one and a half to others.
-
-    Raises:
-        DataError: naming a value.
     """
     for name in table.columns:
         if table[name].dtype.kind != "O":

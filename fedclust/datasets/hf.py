@@ -143,11 +143,7 @@ class HuggingFace(Tabular):
         )
 
     def _check_alike(self, parts: Sequence[Any]) -> None:
-        """Refuse splits whose columns, or the order of whose classes, are not the same.
-
-        Raises:
-            DataError: naming the first column.
-        """
+        """Refuse splits whose columns, or the order of whose classes, are not the same."""
         train, test = parts[0].features, parts[-1].features
         odd = sorted(set(train) ^ set(test))
         if odd:

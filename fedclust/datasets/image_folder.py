@@ -24,19 +24,12 @@ _KINDS = (*torchvision.datasets.folder.IMG_EXTENSIONS, ".gif", ".avif")
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFolder(Ranged):
-    """Images of any size, resized to a square; the classes are the folder names in sorted order.
+    """Images of any size, resized to a square; the classes are the folder names in sorted order."""
 
-    Attributes:
-        path: folder that holds `train/` and `test/`.
-        size: side of the images after resizing, pixels.
-        grayscale: one channel instead of three.
-        normalise: mean_std (per channel) and pixel (statistics of the training images), unit or
-            inverted.
-    """
-
-    path: str
-    size: Side = 32
-    grayscale: bool = False
+    path: str  # folder that holds `train/` and `test/`
+    size: Side = 32  # side of the images after resizing, pixels
+    grayscale: bool = False  # one channel instead of three
+    # mean_std (per channel) and pixel (statistics of the training images), unit or inverted
     normalise: Word = "mean_std"
 
     def load(self) -> Dataset:
@@ -117,9 +110,6 @@ def _passed_over(folder: Path) -> list[Path]:
 def _check_files(folder: Path) -> None:
     """Refuse a file that is no picture, and a folder that is met twice: what is passed over without
     a word is missed, and what is met again counts twice.
-
-    Raises:
-        DataError: naming the first.
     """
     met: dict[Path, Path] = {}
     for place, folders, files in os.walk(folder, followlinks=True):

@@ -23,21 +23,16 @@ Arrays = tuple[Tensor, Tensor, Tensor, Tensor]  # x_train [N, …] uint8, y_trai
 
 @dataclass(frozen=True, kw_only=True)
 class _Images(Ranged):
-    """Images of one size with a class each.
-
-    Attributes:
-        root: folder that holds the files' own folder.
-        download: fetch missing files.
-        normalise: mean_std (by the numbers below), unit (x / 255), pixel (statistics of the
-            training images, pixel by pixel) or inverted (1 - x / 255).
-    """
+    """Images of one size with a class each."""
 
     mean: ClassVar[Sequence[float] | None] = None  # per channel; None: of the training images
     std: ClassVar[Sequence[float] | None] = None
     words: ClassVar[tuple[str, ...]] = WORDS  # of `normalise`
 
-    root: str
-    download: bool = False
+    root: str  # folder that holds the files' own folder
+    download: bool = False  # fetch missing files
+    # mean_std (by the numbers below), unit (x / 255), pixel (statistics of the training images,
+    # pixel by pixel) or inverted (1 - x / 255)
     normalise: str = "mean_std"
 
     def __post_init__(self) -> None:
@@ -55,11 +50,7 @@ class _Images(Ranged):
         return 10
 
     def load(self) -> Dataset:
-        """The arrays.
-
-        Raises:
-            DataError: a file is missing, corrupt or cannot be downloaded.
-        """
+        """The arrays."""
         x_train, y_train, x_test, y_test = self._arrays()
         known = () if self.mean is None or self.std is None else (self.mean, self.std)
         scale, shift = affine(self.normalise, self._measured(x_train, x_test), *known)

@@ -150,22 +150,16 @@ class Tabular(Ranged):
 
 @dataclass(frozen=True)
 class Inputs:
-    """Features by name.
+    """Features by name."""
 
-    Attributes:
-        x: [N, F] float64, NaN where a gap is to be filled.
-        names: of the features.
-        coded: [F] bool, of categories: a value that no training row has is unknown.
-        flags: [F] bool, whether something holds, as 0 or 1: a word of a column, or that it has a
-            gap; and ids. They are not scaled.
-        columns: how each column became some of them.
-    """
-
-    x: npt.NDArray[np.float64]
-    names: tuple[str, ...]
+    x: npt.NDArray[np.float64]  # [N, F] float64, NaN where a gap is to be filled
+    names: tuple[str, ...]  # of the features
+    # [F] bool, of categories: a value that no training row has is unknown
     coded: npt.NDArray[np.bool_]
+    # [F] bool, whether something holds, as 0 or 1: a word of a column, or that it has a gap; and
+    # ids. They are not scaled.
     flags: npt.NDArray[np.bool_]
-    columns: tuple[Read, ...]
+    columns: tuple[Read, ...]  # how each column became some of them
 
 
 def read_targets(
@@ -304,11 +298,7 @@ def features_of(columns: Sequence[tuple[Column, Read]]) -> Inputs:
 
 
 def _check(table: NamedColumns, columns: Sequence[Column], wanted: Tabular) -> None:
-    """Refuse columns that hold no numbers, or have gaps: all at once.
-
-    Raises:
-        DataError: with what each holds, and the keys that read it.
-    """
+    """Refuse columns that hold no numbers, or have gaps: all at once."""
     faults = []
     dates = [f"{one.name} ({_first(one)})" for one in columns if one.is_dates]
     if dates:

@@ -228,12 +228,7 @@ def _has_text(one: Any) -> bool:
 
 
 def _users(folder: Path) -> _Users:
-    """The users of all JSON files of a folder.
-
-    Raises:
-        DataError: there is no such folder or file, a file is not as LEAF writes it, or a user
-            stands in two.
-    """
+    """The users of all JSON files of a folder."""
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
     if not files:
         raise DataError(

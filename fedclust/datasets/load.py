@@ -23,19 +23,13 @@ class Load(Windows):
     peak, early on even days and late on odd ones, so that a day says the opposite of the next.
     Storage heating loads at night, the more the colder the day before was, and follows a weather
     that all share. Households differ in size and in a few hours of habit.
-
-    Attributes:
-        households: number of clients.
-        days: days of every series.
-        noise: standard deviation of the logarithm of every hour's load.
-        data_seed: seed of everything drawn, the same for all seeds of a run.
     """
 
     length: AtLeastOne = 24
-    households: Clients = 30
-    days: AtLeastTwo = 120
-    noise: NonNegative = 0.2
-    data_seed: Seed = 0
+    households: Clients = 30  # number of clients
+    days: AtLeastTwo = 120  # days of every series
+    noise: NonNegative = 0.2  # standard deviation of the logarithm of every hour's load
+    data_seed: Seed = 0  # seed of everything drawn, the same for all seeds of a run
 
     def load(self) -> Dataset:
         """The windows, x [N, 1, 1, length] and y [N, horizon] in kW.

@@ -98,9 +98,6 @@ def picture(source: Source, size: int | None, grayscale: bool, most: int = WHITE
 def _as_shown(image: Image.Image, most: int) -> Image.Image:
     """A picture of 8 bits as a viewer shows it: 16 bits, of which `most` is white, on the scale of
     8; what is transparent on white.
-
-    Raises:
-        ValueError: its numbers have no scale that a viewer would know.
     """
     if image.mode.startswith("I;16"):
         values = np.minimum(np.asarray(image).astype(np.int64), most)

@@ -40,18 +40,12 @@ _STEPS = 128  # samples of a window of HAPT, 50 a second
 
 @dataclass(frozen=True)
 class Publisher:
-    """Where a federation comes from and what is made of it.
+    """Where a federation comes from and what is made of it."""
 
-    Attributes:
-        about: what a client is, and the licence.
-        needs: the publisher's files that a folder holds.
-        url: the publisher's archive; None where a folder has to be given.
-        convert: the contents of the files to write, by the ends of their names, from a folder.
-    """
-
-    about: str
-    needs: str
-    url: str | None
+    about: str  # what a client is, and the licence
+    needs: str  # the publisher's files that a folder holds
+    url: str | None  # the publisher's archive; None where a folder has to be given
+    # the contents of the files to write, by the ends of their names, from a folder
     convert: Callable[[Path], _Made]
 
 

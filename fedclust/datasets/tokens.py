@@ -45,13 +45,9 @@ def as_ids(what: str, x: npt.NDArray[Any], vocabulary: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Characters:
-    """The letters of texts: LEAF's 80 where they suffice, else those that occur, sorted.
+    """The letters of texts: LEAF's 80 where they suffice, else those that occur, sorted."""
 
-    Attributes:
-        letters: all of them; the place of one is its id.
-    """
-
-    letters: str
+    letters: str  # all of them; the place of one is its id
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Characters:
@@ -101,14 +97,10 @@ class Words:
     """The most frequent words of training texts, in small letters.
 
     Id 0 is padding, in front of short texts; 1 is a word that is not among them.
-
-    Attributes:
-        words: by falling frequency; that of place i has the id i + 2.
-        length: L, words of a text; what is longer is cut behind.
     """
 
-    words: tuple[str, ...]
-    length: int
+    words: tuple[str, ...]  # by falling frequency; that of place i has the id i + 2
+    length: int  # L, words of a text; what is longer is cut behind
 
     @classmethod
     def of(cls, texts: Iterable[str], vocabulary: int | None, length: int) -> Words:

@@ -39,19 +39,14 @@ class Watch(Ranged):
     exercise.
 
     The end of every series is its test part; no window reaches from one part into the other.
-
-    Attributes:
-        length: samples of a window.
-        overlap: share of a window that the next one also holds.
-        clients: natural clients, for partition=natural. subject: ten persons without true groups;
-            arm: their twenty arms, whose true group is the side (0 left, 1 right).
-        test_share: share of every series that is its test part.
     """
 
-    length: AtLeastOne = 100
-    overlap: BelowOne = 0.5
+    length: AtLeastOne = 100  # samples of a window
+    overlap: BelowOne = 0.5  # share of a window that the next one also holds
+    # natural clients, for partition=natural. subject: ten persons without true groups; arm: their
+    # twenty arms, whose true group is the side (0 left, 1 right).
     clients: Literal["subject", "arm"] = "subject"
-    test_share: InnerFraction = 0.25
+    test_share: InnerFraction = 0.25  # share of every series that is its test part
 
     def load(self) -> Dataset:
         """The arrays, [N, 1, 6, length] float32, in the order of the series.

@@ -27,18 +27,12 @@ class Windows(Ranged):
     before it, inputs and targets, and targets of tests lie in it whole. Inputs of tests may begin
     before it, as all that is past is known when a forecast is made. Windows of both begin at
     multiples of `stride` from the first step, so that a forecast of days is one of the same days.
-
-    Attributes:
-        length: steps of the past that a model sees.
-        horizon: steps that it predicts.
-        stride: steps from one window to the next.
-        test_share: the part of every series that is its end, for testing.
     """
 
-    length: AtLeastOne = 48
-    horizon: AtLeastOne = 24
-    stride: AtLeastOne = 24
-    test_share: InnerFraction = 0.25
+    length: AtLeastOne = 48  # steps of the past that a model sees
+    horizon: AtLeastOne = 24  # steps that it predicts
+    stride: AtLeastOne = 24  # steps from one window to the next
+    test_share: InnerFraction = 0.25  # the part of every series that is its end, for testing
 
     def cut(
         self,

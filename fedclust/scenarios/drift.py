@@ -245,11 +245,7 @@ class Drift(Sampling):
 
 
 def _one_concept_each(fed: Federation) -> None:
-    """Refuse clients whose examples are under several concepts: a change would give them one.
-
-    Raises:
-        ConfigError: naming the partitions that fit.
-    """
+    """Refuse clients whose examples are under several concepts: a change would give them one."""
     owner, _ = fed.train.owner_and_place()
     concept = fed.train.index.long() % fed.pool.concepts
     one = torch.zeros(fed.num_clients, dtype=torch.int64, device=concept.device)
@@ -263,21 +259,15 @@ def _one_concept_each(fed: Federation) -> None:
 
 @dataclass(frozen=True)
 class _Examples:
-    """What clients own, whatever concept it is seen under.
+    """What clients own, whatever concept it is seen under."""
 
-    Attributes:
-        example: [total] int64 examples of the pool, client after client, in random order within
-            each.
-        owner, place: [total] client of every example, and its place among the client's.
-        count: [M] examples of every client.
-        concepts: G.
-    """
-
+    # [total] int64 examples of the pool, client after client, in random order within each
     example: Tensor
+    # owner, place: [total] client of every example, and its place among the client's
     owner: Tensor
     place: Tensor
-    count: Tensor
-    concepts: int
+    count: Tensor  # [M] examples of every client
+    concepts: int  # G
 
     @classmethod
     def of(cls, split: Split, concepts: int, stream: Stream) -> _Examples:

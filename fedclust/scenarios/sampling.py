@@ -27,18 +27,14 @@ Change = Callable[[Round, Tensor], Round]
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling(Ranged):
-    """Uniform cohorts without replacement, of the clients that have arrived and own training data.
-
-    Attributes:
-        participation: fraction of the clients in a round, at least one client.
-        clients_per_round: number of clients instead of the fraction.
-        selection: `random`, or `round_robin_first`: in the order of the client list until everyone
-            was sampled once, the list beginning again where the last of these rounds needs it, then
-            random.
+    """Uniform cohorts without replacement, of the clients that have arrived and own training
+    data.
     """
 
-    participation: Fraction = 1.0
-    clients_per_round: AtLeastOne | None = None
+    participation: Fraction = 1.0  # fraction of the clients in a round, at least one client
+    clients_per_round: AtLeastOne | None = None  # number of clients instead of the fraction
+    # `random`, or `round_robin_first`: in the order of the client list until everyone was sampled
+    # once, the list beginning again where the last of these rounds needs it, then random
     selection: Selected = "random"
 
     def cohort_size(self, available: int) -> int:

@@ -26,17 +26,13 @@ from fedclust.scenarios.swaps import chosen, exchanged, matched
 class SwapAll(Sampling):
     """Pairs of clients that were sampled before exchange their training and test data; groups
     follow.
-
-    Attributes:
-        probability: of each pair and round; it is also the fraction of the clients that swap in a
-            round.
-        single_pair: at most one pair per round.
     """
 
     needs_classes: ClassVar[bool] = True
 
+    # of each pair and round; it is also the fraction of the clients that swap in a round
     probability: Probability = 0.05
-    single_pair: bool = False
+    single_pair: bool = False  # at most one pair per round
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
         """Rounds without end; nobody swaps in round 0.

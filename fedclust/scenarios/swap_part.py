@@ -30,15 +30,12 @@ class SwapPart(Sampling):
 
     A client gives a class that it has in both splits and the other has not. Groups stay as they
     are.
-
-    Attributes:
-        probability: of each pair of a random matching, in each round.
-        abort_round: a chosen pair without such classes also ends the swaps of the pairs after it.
     """
 
     needs_classes: ClassVar[bool] = True
 
-    probability: Probability = 0.05
+    probability: Probability = 0.05  # of each pair of a random matching, in each round
+    # a chosen pair without such classes also ends the swaps of the pairs after it
     abort_round: bool = False
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:

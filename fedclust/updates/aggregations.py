@@ -102,14 +102,11 @@ class Krum(Robust):
     The score of an update is the sum of the squared distances to its c - m - 2 nearest others. With
     fewer than 2 m + 3 participants, and with fewer than 1 / hostile, which makes m = 0, a cluster
     takes the median.
-
-    Attributes:
-        hostile: share of the participants that may be hostile; m of c, rounded down.
-        chosen: how many updates of least score are averaged, by the shares: 1 is Krum, more are
-            Multi-Krum; null: c - m - 2, at least 1.
     """
 
-    hostile: Minority = 0.2
+    hostile: Minority = 0.2  # share of the participants that may be hostile; m of c, rounded down
+    # how many updates of least score are averaged, by the shares: 1 is Krum, more are Multi-Krum;
+    # null: c - m - 2, at least 1
     chosen: AtLeastOne | None = 1
 
     def __post_init__(self) -> None:
@@ -151,14 +148,11 @@ class Krum(Robust):
 class GeometricMedian(Robust):
     """The point of least weighted sum of distances: RFA, Pillutla, Kakade, Harchaoui 2022,
     arXiv:1912.13445; smoothed Weiszfeld steps from the mean.
-
-    Attributes:
-        iterations: at most so many steps; fewer where a step changes less than a millionth.
-        smoothing: nu of the paper, the least distance that counts.
     """
 
+    # at most so many steps; fewer where a step changes less than a millionth
     iterations: Often = 100
-    smoothing: Positive = 1e-6
+    smoothing: Positive = 1e-6  # nu of the paper, the least distance that counts
 
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:
         middle = share @ updates
@@ -176,14 +170,10 @@ class CenteredClipping(Robust):
     """The mean of what is left of the updates within a distance from a centre: Karimireddy, He,
     Jaggi, ICML 2021, arXiv:2012.10333. The centre begins at 0, the model itself, in every round; in
     the paper at the last aggregate, and its workers send their momentum.
-
-    Attributes:
-        radius: tau of the paper; null: the median norm of the updates.
-        iterations: how often the centre is moved.
     """
 
-    radius: Positive | None = None
-    iterations: Often = 3
+    radius: Positive | None = None  # tau of the paper; null: the median norm of the updates
+    iterations: Often = 3  # how often the centre is moved
 
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:
         radius, centre = _radius(self.radius, updates), torch.zeros_like(updates[0])

@@ -44,15 +44,11 @@ class NoAttack(Ranged):
 
 @dataclass(frozen=True, kw_only=True)
 class _Some(NoAttack):
-    """Some clients are hostile.
+    """Some clients are hostile."""
 
-    Attributes:
-        share: of all clients, rounded; at least one client, at most half of them.
-        spread: `evenly`, one of every true group in turn, or `one_group`: all of one random group,
-            or as many of it as the share allows.
-    """
-
-    share: Share = 0.2
+    share: Share = 0.2  # of all clients, rounded; at least one client, at most half of them
+    # `evenly`, one of every true group in turn, or `one_group`: all of one random group, or as many
+    # of it as the share allows
     spread: Spread = "evenly"
 
     forges: ClassVar[bool] = True
@@ -96,13 +92,9 @@ class LabelFlip(_Some):
 
 @dataclass(frozen=True, kw_only=True)
 class SignFlip(_Some):
-    """They send -scale times their own update.
+    """They send -scale times their own update."""
 
-    Attributes:
-        scale: how much longer it is.
-    """
-
-    scale: Positive = 1.0
+    scale: Positive = 1.0  # how much longer it is
 
     def updates(self, honest: Tensor, own: Tensor, draws: Sequence[np.random.Generator]) -> Tensor:
         return -self.scale * own
@@ -154,12 +146,9 @@ class ALIE(_Some):
 class IPM(_Some):
     """Inner-product manipulation: Xie, Koyejo, Gupta, UAI 2019, arXiv:1903.03936. They send
     -epsilon mu, which turns the plain mean round where epsilon > (n - m) / m.
-
-    Attributes:
-        epsilon: see there.
     """
 
-    epsilon: Positive = 1.0
+    epsilon: Positive = 1.0  # see there
 
     def updates(self, honest: Tensor, own: Tensor, draws: Sequence[np.random.Generator]) -> Tensor:
         return (-self.epsilon * honest.mean(0)).expand_as(own)
@@ -169,12 +158,9 @@ class IPM(_Some):
 class MinMax(_Some):
     """Min-max: Shejwalkar, Houmansadr, NDSS 2021. They send mu + g p with the largest g for which
     no honest update is farther away than two honest ones can be; here by its closed form.
-
-    Attributes:
-        direction: p: -s (`std`), -mu / |mu| (`unit`) or -sign(mu) (`sign`).
     """
 
-    direction: Direction = "std"
+    direction: Direction = "std"  # p: -s (`std`), -mu / |mu| (`unit`) or -sign(mu) (`sign`)
 
     def updates(self, honest: Tensor, own: Tensor, draws: Sequence[np.random.Generator]) -> Tensor:
         mean = honest.mean(0)

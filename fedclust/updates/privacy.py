@@ -77,19 +77,13 @@ class NoPrivacy(Ranged):
 
 @dataclass(frozen=True, kw_only=True)
 class ClientDP(NoPrivacy):
-    """Clipped updates and Gaussian noise.
+    """Clipped updates and Gaussian noise."""
 
-    Attributes:
-        clip: S, the largest norm of an update.
-        noise: z, the noise on the sum in multiples of the clip.
-        delta: the probability with which epsilon may fail; below 1 / clients.
-        min_members: B, participants that every cluster has in a round as long as there are enough
-            of them; 0 leaves clusters as they are, and so does one model.
-    """
-
-    clip: Positive = 1.0
-    noise: Positive = 1.0
-    delta: InnerFraction = 1e-5
+    clip: Positive = 1.0  # S, the largest norm of an update
+    noise: Positive = 1.0  # z, the noise on the sum in multiples of the clip
+    delta: InnerFraction = 1e-5  # the probability with which epsilon may fail; below 1 / clients
+    # B, participants that every cluster has in a round as long as there are enough of them; 0
+    # leaves clusters as they are, and so does one model
     min_members: AtLeastZero = 0
 
     @staticmethod

@@ -39,15 +39,10 @@ class Mean(Ranged):
 
 @dataclass(frozen=True, kw_only=True)
 class SGD(Ranged):
-    """Server momentum.
+    """Server momentum."""
 
-    Attributes:
-        rate: of the step; 1 without momentum is the mean to the bit.
-        momentum: part of the last step that is taken again.
-    """
-
-    rate: Positive = 1.0
-    momentum: BelowOne = 0.9
+    rate: Positive = 1.0  # of the step; 1 without momentum is the mean to the bit
+    momentum: BelowOne = 0.9  # part of the last step that is taken again
 
     @property
     def first(self) -> tuple[float, ...]:
@@ -86,13 +81,9 @@ class _Adaptive(Ranged):
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(_Adaptive):
-    """FedAdam.
+    """FedAdam."""
 
-    Attributes:
-        beta_2: part of the second moment that is kept.
-    """
-
-    beta_2: BelowOne = 0.99
+    beta_2: BelowOne = 0.99  # part of the second moment that is kept
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         """It forgets at a constant pace."""
@@ -101,14 +92,10 @@ class Adam(_Adaptive):
 
 @dataclass(frozen=True, kw_only=True)
 class Yogi(_Adaptive):
-    """FedYogi.
-
-    Attributes:
-        beta_2: 1 minus the part of a square by which the second moment moves.
-    """
+    """FedYogi."""
 
     rate: Positive = 0.01
-    beta_2: BelowOne = 0.99
+    beta_2: BelowOne = 0.99  # 1 minus the part of a square by which the second moment moves
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         """It moves by a part of the square, up or down."""

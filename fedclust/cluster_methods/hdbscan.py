@@ -21,13 +21,10 @@ class Hdbscan(Ranged):
     """HDBSCAN (Campello, Moulavi, Sander, PAKDD 2013) on given distances; uses no randomness.
 
     Clients that belong nowhere form one more cluster together.
-
-    Attributes:
-        min_cluster_size: clients of the smallest cluster.
-        min_samples: neighbours that make a client a core; None takes min_cluster_size.
     """
 
-    min_cluster_size: AtLeastTwo = 5
+    min_cluster_size: AtLeastTwo = 5  # clients of the smallest cluster
+    # neighbours that make a client a core; None takes min_cluster_size
     min_samples: AtLeastOne | None = None
 
     num_clusters: ClassVar[None] = None

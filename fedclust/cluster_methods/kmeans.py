@@ -22,14 +22,10 @@ class KMeans(CountOrAuto):
 
     k-means is the same in all coordinates with the same distances, so it needs distances only: see
     `coordinates`. Exact for Euclidean distances, such as those of `edc` and `param_norm`.
-
-    Attributes:
-        starts: random starts.
-        max_iter: at most so many iterations of one start.
     """
 
-    starts: Starts = 10
-    max_iter: AtLeastOne = 300
+    starts: Starts = 10  # random starts
+    max_iter: AtLeastOne = 300  # at most so many iterations of one start
 
     def split(self, distance: Floats, stream: Stream) -> Split:
         points = coordinates(distance)

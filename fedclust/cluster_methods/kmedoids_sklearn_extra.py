@@ -16,11 +16,7 @@ Start = Literal["heuristic", "k-medoids++", "build", "random"]
 
 
 def _estimator() -> Any:
-    """The class `sklearn_extra.cluster.KMedoids`.
-
-    Raises:
-        ConfigError: if it cannot be imported.
-    """
+    """The class `sklearn_extra.cluster.KMedoids`."""
     try:
         from sklearn_extra.cluster import KMedoids
     except (ImportError, ValueError, AttributeError) as error:  # ValueError: built for NumPy 1
@@ -34,17 +30,11 @@ def _estimator() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class KMedoidsSklearnExtra(CountOrAuto):
-    """k-medoids by `sklearn_extra.cluster.KMedoids`.
+    """k-medoids by `sklearn_extra.cluster.KMedoids`."""
 
-    Attributes:
-        method: `alternate` or `pam`.
-        start: initial medoids: `heuristic`, `k-medoids++`, `build` or `random`.
-        max_iter: iterations at most.
-    """
-
-    method: Method = "alternate"
-    start: Start = "heuristic"
-    max_iter: AtLeastOne = 300
+    method: Method = "alternate"  # `alternate` or `pam`
+    start: Start = "heuristic"  # initial medoids: `heuristic`, `k-medoids++`, `build` or `random`
+    max_iter: AtLeastOne = 300  # iterations at most
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,15 +20,11 @@ class Optics(Ranged):
     randomness.
 
     Clients that belong nowhere form one more cluster together.
-
-    Attributes:
-        min_samples: neighbours, itself included, that make a client a core; also the smallest
-            cluster.
-        xi: least relative steepness of a valley's sides.
     """
 
+    # neighbours, itself included, that make a client a core; also the smallest cluster
     min_samples: AtLeastTwo = 5
-    xi: InnerFraction = 0.05
+    xi: InnerFraction = 0.05  # least relative steepness of a valley's sides
 
     num_clusters: ClassVar[None] = None
 

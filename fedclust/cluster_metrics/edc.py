@@ -24,12 +24,9 @@ class EDC(Ranged):
     The update of client i is v_i minus the common model. The directions are the m leading left
     singular vectors of the matrix whose columns are the updates, without centring; their signs do
     not matter.
-
-    Attributes:
-        num_components: m, at most the number of clients to cluster.
     """
 
-    num_components: AtLeastOne
+    num_components: AtLeastOne  # m, at most the number of clients to cluster
 
     def __call__(
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round

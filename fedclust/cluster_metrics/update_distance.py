@@ -24,12 +24,9 @@ class UpdateDistance(Ranged):
 
     In a norm w drops out, so that `l2` is the distance of the models. An update of length 0 is at
     cosine distance 1 from all others. `l1` costs C * C * P operations without a matrix product.
-
-    Attributes:
-        norm: l1, l2 or cosine.
     """
 
-    norm: Norm = "l2"
+    norm: Norm = "l2"  # l1, l2 or cosine
 
     num_components: ClassVar[None] = None
 

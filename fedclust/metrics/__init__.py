@@ -19,20 +19,14 @@ if TYPE_CHECKING:  # it takes a tenth of a second, which `fedclust list` does wi
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a metric is.
+    """What a metric is."""
 
-    Attributes:
-        text: one line for tables and axes' captions.
-        unit: fraction, nats/example, models, numbers, bytes, steps, passes, seconds, clients,
-            clusters, or "" for none
-        better: which direction is good, or neither.
-        title: what tables and figures call a score of a task; "" where its name says it.
-    """
-
-    text: str
+    text: str  # one line for tables and axes' captions
+    # fraction, nats/example, models, numbers, bytes, steps, passes, seconds, clients, clusters, or
+    # "" for none
     unit: str
-    better: Literal["higher", "lower", "neither"]
-    title: str = ""
+    better: Literal["higher", "lower", "neither"]  # which direction is good, or neither
+    title: str = ""  # what tables and figures call a score of a task; "" where its name says it
 
 
 def _share(text: str) -> Meaning:

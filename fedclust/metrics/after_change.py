@@ -23,20 +23,15 @@ _ROUNDING = 1e-9  # 0.87 is within 0.01 of 0.88, whatever the floats' difference
 
 @dataclass
 class AfterChange:
-    """What must be remembered of one seed.
+    """What must be remembered of one seed."""
 
-    Attributes:
-        sums, count: [M, S] and [M] of the last evaluation; empty before the first one.
-        changed: [M] bool, whose data changed last; empty before the first change.
-        level: their accuracy before; infinite where it is unknown, or once it is reached again.
-        since: the round of the change.
-    """
-
+    # sums, count: [M, S] and [M] of the last evaluation; empty before the first one
     sums: Tensor
     count: Tensor
-    changed: Tensor
+    changed: Tensor  # [M] bool, whose data changed last; empty before the first change
+    # their accuracy before; infinite where it is unknown, or once it is reached again
     level: float = math.inf
-    since: int = -1
+    since: int = -1  # the round of the change
 
     @classmethod
     def nothing(cls) -> AfterChange:

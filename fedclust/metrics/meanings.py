@@ -53,11 +53,7 @@ def read_meanings(folder: Path) -> None:
 
 
 def _read(folder: Path) -> dict[str, Meaning]:
-    """The meanings that a folder tells; none without a file.
-
-    Raises:
-        DataError: naming the file.
-    """
+    """The meanings that a folder tells; none without a file."""
     file = folder / NAME
     if not file.is_file():
         return {}

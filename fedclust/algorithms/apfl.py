@@ -36,17 +36,12 @@ from fedclust.helpers.ranges import Fraction
 
 @dataclass(frozen=True, kw_only=True)
 class APFL(PersonalModels):
-    """FedAvg, and a personal model v_i per client that corrects it; `State.personal` holds v_i.
+    """FedAvg, and a personal model v_i per client that corrects it; `State.personal` holds v_i."""
 
-    Attributes:
-        solver: local work on both models; without momentum, which would repeat what w_i has moved.
-        alpha: share of the personal model; 0 would be FedAvg, 1 trains it alone.
-        aggregation: of the w_i, `uniform` over the participants or weighted `by_samples`.
-    """
-
+    # local work on both models; without momentum, which would repeat what w_i has moved
     solver: Solver
-    alpha: Fraction = 0.5
-    aggregation: Aggregation = "by_samples"
+    alpha: Fraction = 0.5  # share of the personal model; 0 would be FedAvg, 1 trains it alone
+    aggregation: Aggregation = "by_samples"  # of the w_i
 
     several = "trains several models of a client in a round"
 

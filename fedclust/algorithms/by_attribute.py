@@ -1,8 +1,8 @@
 """Clusters by what is known of every client beforehand: the baseline of metadata.
 
-What needs no training at all: clients of one kind share a model, by the class they have most of, by
-how many examples they have, or by what a table says of them, such as the country or the device. A
-method that clusters should do better than the attribute that is at hand.
+Clients of one kind share a model, by the class they have most of, by how many examples they have,
+or by what a table says of them, such as the country or the device. A method that clusters should do
+better than the attribute that is at hand.
 """
 
 from __future__ import annotations
@@ -29,21 +29,15 @@ Attribute = Literal["majority_class", "size", "table"]
 
 @dataclass(frozen=True, kw_only=True)
 class ByAttribute(Method):
-    """One model per value of an attribute.
-
-    Attributes:
-        solver: local work.
-        attribute: the class of which a client has most training examples, the first of equals; or
-            `size`, its number of training examples in `num_clusters` parts as large as each other;
-            or what a `table` says.
-        num_clusters: of `size`.
-        table: CSV with the columns client, its number or name, and attribute.
-        aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
-    """
+    """One model per value of an attribute."""
 
     solver: Solver
-    num_clusters: Annotated[AtLeastOne, OnlyWith("attribute", "size")]
+    num_clusters: Annotated[AtLeastOne, OnlyWith("attribute", "size")]  # of `size`
+    # the class of which a client has most training examples, the first of equals; or `size`, its
+    # number of training examples in `num_clusters` parts as large as each other; or what a `table`
+    # says
     attribute: Attribute = "majority_class"
+    # CSV with the columns client, its number or name, and attribute
     table: Annotated[str | None, OnlyWith("attribute", "table")] = None
     aggregation: Aggregation = "by_samples"
 
@@ -72,11 +66,7 @@ class ByAttribute(Method):
         return self.attribute == "majority_class"
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """The same fresh model for every value.
-
-        Raises:
-            DataError: the table cannot be read, or does not tell of every client.
-        """
+        """The same fresh model for every value; `DataError` if the table lacks clients."""
         model, none = clients.init(rnd.stream("init"), 1), rnd.fed.group[:0]
         bounds, told, k = none, none, rnd.fed.pool.num_classes
         if self.attribute == "size":
@@ -118,10 +108,8 @@ def parts(count: Tensor, k: int) -> Tensor:
 
 
 def read(path: Path, fed: Federation) -> Tensor:
-    """The cluster of every client by the values of a table in their order, [M] int64.
-
-    Raises:
-        DataError: naming the file, and the first client that is missing, twice there or unknown.
+    """The cluster of every client by the values of a table in their order, [M] int64. Raises
+    `DataError` naming the file, and the first client that is missing, twice there or unknown.
     """
     import pandas as pd  # half a second, for those who have a table
 

@@ -59,7 +59,6 @@ class CFLGP(Method):
     gradients: Gradients = "all"  # at `all` models, at the `first`, or at each client's `own`
     # `mean` of a client's gradients, or with the beta_t of the `released` code
     accumulation: Accumulation = "mean"
-    # `uniform` mean over a cluster's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     unnoised = "gradients of single clients, which are compared"
@@ -135,7 +134,6 @@ class CFLGP(Method):
         """The profiles [M, B P] after new gradients: G_i <- (1 - beta_i) G_i + beta_i g_i.
 
         Args:
-            state: before.
             at: of each of the B blocks, at which model [C] every client takes its gradient.
             ids: [C] int64 the clients that send.
             beta: [C] in (0, 1], weight of the new gradient.
@@ -157,7 +155,6 @@ def reduced(profile: Tensor, num_components: int) -> Tensor:
     Their products are the best approximation of rank m of G'G. Signs are arbitrary.
 
     Args:
-        profile: [A, B P].
         num_components: m, at least 1; at most A count.
 
     Raises:

@@ -44,17 +44,13 @@ Owner = Literal["cluster", "client"]
 
 @dataclass(frozen=True, kw_only=True)
 class CFLMGD(LossClusters):
-    """IFCA whose momentum lives on from round to round; beta is the solver's momentum.
+    """IFCA whose momentum lives on from round to round; beta is the solver's momentum."""
 
-    Attributes:
-        aggregation: of models and their momenta, `uniform` or `by_samples`.
-        momentum_owner: `cluster` or `client`, which keeps [M, P].
-        momentum_gradient: of gradient averaging, the `current` one, or the one `lagged` by a
-            participation, which keeps another [M, P].
-    """
-
+    # of models and their momenta, `uniform` or `by_samples`
     aggregation: Aggregation = "by_samples"
-    momentum_owner: Owner = "cluster"
+    momentum_owner: Owner = "cluster"  # `cluster` or `client`, which keeps [M, P]
+    # of gradient averaging, the `current` one, or the one `lagged` by a participation, which keeps
+    # another [M, P]
     momentum_gradient: Annotated[MomentumGradient, OnlyWith("averaging", "gradient")] = "current"
     has_momentum = True
 
@@ -153,15 +149,13 @@ def shared_momenta(
     server: Server | None,
     rnd: Round,
 ) -> Tensor:
-    """All momenta once the participants of each cluster took the mean of theirs, [K, P] or [M, P].
+    """All momenta once the participants of each cluster took the mean of theirs [C, P]: [K, P] or
+    [M, P].
 
     Args:
-        momentum: [C, P] of the participants.
         before: [K, P] or [M, P] of the clusters or clients; without participants they keep it.
         label: [C] int64 in [0, K), cluster of every participant.
         weight: [C] of the participants in the mean; None for equal ones.
-        owner: `cluster` or `client`.
-        num_clusters: K.
         server: makes robust means, where it has to; None for plain ones.
     """
     if owner == "cluster":

@@ -69,7 +69,6 @@ class CLoVE(Method):
     # once nobody has changed cluster for so many rounds, losses are no longer asked for and every
     # cluster runs FedAvg; None asks always
     stable_rounds: AtLeastOne | None = None
-    # `uniform` mean over a cluster's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     unnoised = "losses of every model"

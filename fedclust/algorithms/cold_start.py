@@ -40,44 +40,27 @@ class Groups:
 
 @dataclass(frozen=True, kw_only=True)
 class ColdStart(Ranged):
-    """Pre-training from a common model, and what it decides.
+    """Pre-training from a common model, and what it decides."""
 
-    Attributes:
-        solver: pre-training of a client.
-        metric: dissimilarity of the pre-trained clients.
-        method: dissimilarities to groups.
-        scale: clients that form the groups, per group; alpha in the paper.
-        grouping: `clustered`, or `random_centres`: as many random clients as groups, each a group
-            of its own.
-    """
-
-    solver: Solver
+    solver: Solver  # pre-training of a client
+    # dissimilarity of the pre-trained clients
     metric: Annotated[ClusterMetric, OnlyWith("grouping", "clustered")]
-    method: Annotated[ClusterMethod, OnlyWith("grouping", "clustered")]
+    method: Annotated[ClusterMethod, OnlyWith("grouping", "clustered")]  # dissimilarities to groups
+    # clients that form the groups, per group; alpha in the paper
     scale: Annotated[AtLeastOne, OnlyWith("grouping", "clustered")] = 20
+    # `clustered`, or `random_centres`: as many random clients as groups, each a group of its own
     grouping: Grouping = "clustered"
 
     def check(self, num_clusters: int) -> None:
-        """Refuse another number of clusters than the cold start makes.
-
-        Raises:
-            ConfigError: naming both.
-        """
+        """Refuse, by a `ConfigError`, another number of clusters than the cold start makes."""
         given = getattr(self.method, "num_clusters", "auto")
         same = given in (num_clusters, "auto") or self.grouping != "clustered"
         what = f"{given}, as many as the cold start makes: num_clusters=… sets both"
         require(same, "algorithm.num_clusters", num_clusters, what)
 
     def groups(self, clients: Clients, base: Tensor, num_clusters: int, rnd: Round) -> Groups:
-        """The first groups: Algorithm 3.
-
-        Args:
-            base: [1, P] the common model.
-            num_clusters: number of groups.
-            rnd: round 0.
-
-        Raises:
-            ConfigError: if there are fewer clients than groups.
+        """The first groups, Algorithm 3, from the common model `base` [1, P] in round 0. Raises
+        `ConfigError` if there are fewer clients than groups.
         """
         ids = self._members(num_clusters, rnd)
         local = clients.train(Train(base, zeros(ids), ids, self.solver, purpose="pretrain"))
@@ -134,13 +117,9 @@ class ShiftTest(Ranged):
     fraction: NonNegative = 0.2  # 0.2 in the paper
 
     def start(self, rnd: Round, joined: Tensor) -> Tensor:
-        """References [M, L + 1] int64 before round 0: training examples of every label, and n_i.
-
-        n_i is that of the first reference; both are 0 where there is none yet.
-
-        Args:
-            rnd: round 0.
-            joined: [C] int64 clients that have a cluster before it.
+        """References [M, L + 1] int64 before round 0, of the clients `joined` [C] int64 that have a
+        cluster: training examples of every label, and n_i, that of the first reference; 0 where
+        there is none.
         """
         reference = rnd.fed.group.new_zeros(rnd.fed.num_clients, rnd.fed.pool.num_strata + 1)
         known = clients_with_data(rnd) if self.distance == "released" else joined
@@ -175,22 +154,12 @@ class ShiftTest(Ranged):
         return moving, self.after_joining(after, rnd.cohort[label[rnd.cohort] < 0], rnd)
 
     def shifted(self, label: Tensor, reference: Tensor, rnd: Round) -> Tensor:
-        """Clients that are there, have a cluster and fail the test, [A] int64 sorted.
-
-        Args:
-            label: [M] int64, -1 without a cluster.
-            reference: [M, L + 1], see `start`.
-        """
+        """Who is there, has a cluster (`label` [M], else -1) and fails, [A] int64 sorted."""
         warm = (rnd.present & (label >= 0) & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
         return warm[self(label_histogram(rnd.fed, warm), reference[warm])]
 
     def __call__(self, now: Tensor, reference: Tensor) -> Tensor:
-        """Who shifted, [A] bool.
-
-        Args:
-            now: [A, L] int64 training examples of every label.
-            reference: [A, L + 1], see `start`.
-        """
+        """Who shifted, [A] bool, by label counts `now` [A, L] and `reference` [A, L + 1]."""
         return self.gap(now, reference) > self.fraction / now.shape[1]  # eq. (9) divided by n_i
 
     def gap(self, now: Tensor, reference: Tensor) -> Tensor:

@@ -25,18 +25,12 @@ from fedclust.core.types import Cost, Round
 
 @dataclass(frozen=True, kw_only=True)
 class Ditto(PersonalModels):
-    """FedAvg, whose model is w in the paper, and one personal model v_i per client.
+    """FedAvg, whose model is w in the paper, and one personal model v_i per client."""
 
-    Attributes:
-        solver: local work on the common model.
-        personal: local work on the personal model; its `proximal` is lambda in the paper, 0 trains
-            alone.
-        aggregation: of common models, `uniform` over the participants or weighted `by_samples`.
-    """
-
-    solver: Solver
+    solver: Solver  # local work on the common model
+    # local work on the personal model; its `proximal` is lambda in the paper, 0 trains alone
     personal: Solver
-    aggregation: Aggregation = "by_samples"
+    aggregation: Aggregation = "by_samples"  # of common models
 
     several = "trains several models of a client in a round"
 

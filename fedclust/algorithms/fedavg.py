@@ -29,7 +29,6 @@ class FedAvg(Method):
     """One model for everybody."""
 
     solver: Solver  # local work
-    # `uniform` mean over the participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     unnoised = ""

@@ -44,11 +44,10 @@ class FedClust(Method):
     """One clustering by the last layers before the first round, then FedAvg in every cluster.
 
     Attributes:
-        solver: local work, also of the training before the clustering and of newcomers, both at
-            the rate of round 0.
+        solver: local work, also of the training before the clustering and of newcomers, both at the
+            rate of round 0.
         method: distances to clusters; knows their number, or the distance at which to stop.
         layers: how many layers a client uploads, from the model's end; all there are at most.
-        aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
     """
 
     solver: Solver

@@ -55,7 +55,6 @@ class FedDrift(Method):
     """Models that open where concepts are new, and merge where they are one.
 
     Attributes:
-        solver: local work.
         delta: a concept is new if the best accuracy falls by more; of another task what
             `Task.merit` says, so of regression the error in standard deviations of the targets.
         merge_delta: models within this distance are merged; None merges none.
@@ -66,7 +65,6 @@ class FedDrift(Method):
             change.
         max_models: at most so many, None for as many as clients; then the one that has rested
             longest is given up, or none opens.
-        aggregation: `uniform` mean over a model's participants, or weighted `by_samples`.
     """
 
     solver: Solver
@@ -155,8 +153,6 @@ class FedDrift(Method):
 def training_hits(models: Tensor, ids: Tensor, clients: Clients, rnd: Round) -> Tensor:
     """What a test of every model [K, P] on the training examples of every one of `ids` [A] adds
     up, [A, K, S] float64; of classification the correct ones.
-
-    A test whose examples are the training ones; it looks at no test data.
     """
     here = clients.at(replace(rnd, fed=replace(rnd.fed, test=rnd.fed.train)))
     label, hits = torch.full_like(rnd.fed.group, -1), list[Tensor]()
@@ -167,12 +163,8 @@ def training_hits(models: Tensor, ids: Tensor, clients: Clients, rnd: Round) -> 
 
 
 def model_distances(accuracy: Tensor) -> Tensor:
-    """How much worse two models are on each other's data than the other is, [K, K].
-
-    d(i, j) = max(a_ii - a_ij, a_jj - a_ji, 0).
-
-    Args:
-        accuracy: [K, K], a_ij that of model i on the data of model j.
+    """d(i, j) = max(a_ii - a_ij, a_jj - a_ji, 0), [K, K]: how much worse models are on each other's
+    data; `accuracy` a_ij [K, K] is that of model i on the data of model j.
     """
     own = accuracy.diagonal()
     worse = (own.unsqueeze(1) - accuracy).clamp(min=0)
@@ -180,13 +172,9 @@ def model_distances(accuracy: Tensor) -> Tensor:
 
 
 def merged_models(distance: Tensor, most: float, how: Linkage) -> Tensor:
-    """The set of every model, [K] int64: sets up to this distance from each other are one.
-
-    Args:
-        distance: [K, K].
-        most: the largest distance, at least 0.
-        how: the distance of two sets is the largest (`complete`) or mean (`average`) of their
-            models.
+    """The set of every model, [K] int64, where sets up to the distance `most` from each other are
+    one; that of two sets is the largest (`complete`) or mean (`average`) `distance` [K, K] of their
+    models.
     """
     if len(distance) < 2:
         return torch.zeros(len(distance), dtype=torch.int64, device=distance.device)

@@ -44,8 +44,7 @@ class FedEM(Method):
 
     solver: Solver  # local work on each component
     num_clusters: AtLeastOne  # K, components
-    # of components, weighted `by_samples` or the `uniform` mean of the participants
-    aggregation: Aggregation = "by_samples"
+    aggregation: Aggregation = "by_samples"  # of components
 
     unnoised = "a model for every component"
     several = "trains several models of a client in a round"

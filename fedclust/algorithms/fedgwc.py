@@ -56,7 +56,6 @@ class FedGWC(Method):
     # the weights of a cluster have settled when their mean squared change stays below
     eps: Positive = 1e-5
     davies_bouldin: NonNegative = 1.0  # a split needs a Davies-Bouldin index below; 0 never splits
-    # `uniform` mean over a cluster's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     unnoised = "losses of every step"

@@ -32,14 +32,12 @@ class FedPer(Method):
     """One body for everybody and a head per client; keeps M heads in memory, serves M models.
 
     Attributes:
-        solver: local work.
         personal_layers: layers that a client keeps, counted from the model's end; K_P in the paper.
-        aggregation: of bodies, weighted `by_samples` or the `uniform` mean of the participants.
     """
 
     solver: Solver
     personal_layers: AtLeastOne = 1
-    aggregation: Aggregation = "by_samples"
+    aggregation: Aggregation = "by_samples"  # of bodies
 
     unnoised = ""
 

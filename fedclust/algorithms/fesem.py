@@ -38,26 +38,19 @@ FirstAssignment = Literal["init_model", "kmeans_pretrained"]
 
 @dataclass(frozen=True, kw_only=True)
 class FeSEM(Method):
-    """K models; a client joins the one nearest to its own last model. Keeps M models in memory.
-
-    Attributes:
-        solver: local work.
-        num_clusters: number of clusters.
-        cold_start: of `kmeans_pretrained`: pre-training and clustering.
-        first_assignment: see above.
-        migration: whether clients whose data shifted are assigned anew at once, which cannot help
-            much: the criterion does not look at the data.
-        shift: with `migration`: the test that finds these clients, that of FlexCFL.
-        aggregation: `uniform` mean over a cluster's participants, weighted `by_samples`, or
-            `first_client`.
-    """
+    """K models; a client joins the one nearest to its own last model. Keeps M models in memory."""
 
     solver: Solver
-    num_clusters: AtLeastOne
+    num_clusters: AtLeastOne  # number of clusters
+    # of `kmeans_pretrained`: pre-training and clustering
     cold_start: Annotated[ColdStart, OnlyWith("first_assignment", "kmeans_pretrained")]
-    first_assignment: FirstAssignment = "init_model"
+    first_assignment: FirstAssignment = "init_model"  # see the top of the file
+    # whether clients whose data shifted are assigned anew at once, which cannot help much: the
+    # criterion does not look at the data
     migration: Annotated[bool, IfDataChange()] = False
+    # with `migration`: the test that finds these clients, that of FlexCFL
     shift: Annotated[ShiftTest, OnlyWith("migration", True)] = field(default_factory=ShiftTest)
+    # `uniform` mean over a cluster's participants, weighted `by_samples`, or `first_client`
     aggregation: FlexAggregation = "by_samples"
 
     unnoised = "models of single clients, which are compared"

@@ -70,14 +70,8 @@ class InterGroup(Ranged):
         return moved / (1 + weight.sum(1, keepdim=True)) if self.normalize else moved
 
     def cost(self, models: Tensor, params: Tensor | None, label: Tensor, layout: Layout) -> Cost:
-        """The cost of an exchange, with eq. (3) of the models that a round ends with.
-
-        Args:
-            models: [K, P] after the exchange.
-            params: [C, P] what the participants made in the round; None where nobody asks for
-                eq. (3).
-            label: [C] int64 in [0, K), their groups.
-            layout: of the rows.
+        """The cost of an exchange that ends with the models [K, P], with eq. (3) of them and the
+        participants' `params` [C, P] of the groups `label` [C]; without where these are None.
         """
         if self.rate == 0:
             return Cost()
@@ -107,7 +101,6 @@ class FlexCFL(Method):
     joining: Joining = "direction"
     # whether a client whose data shifted starts cold again
     migration: Annotated[bool, IfDataChange()] = True
-    # `uniform` mean over a group's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     unnoised = "updates of single clients, which are compared"
@@ -194,13 +187,8 @@ class FlexCFL(Method):
 def nearest(
     clients: Clients, base: Tensor, direction: Tensor, ids: Tensor, solver: Solver
 ) -> tuple[Tensor, int]:
-    """Group whose direction the client's own update points along most [C] int64, and local steps.
-
-    Args:
-        base: [1, P] the common model.
-        direction: [K, P] the groups' directions.
-        ids: [C] int64.
-        solver: pre-training of a client.
+    """Group whose `direction` [K, P] a client's update from the common model `base` [1, P] points
+    along most, [C] int64, and local steps.
     """
     label, steps, trained = torch.zeros_like(ids), 0, clients.layout.of_trained
     # a shift can move everybody at once: no more than one block of models is kept

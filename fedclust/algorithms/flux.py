@@ -53,7 +53,6 @@ class Flux(Method):
     # a client is served its `cluster`, or the one that its `inputs` are nearest to, whatever its
     # own is
     serve_by: ServeBy = "cluster"
-    # `uniform` mean over a cluster's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     needs_softmax: ClassVar[bool] = True  # as its descriptor

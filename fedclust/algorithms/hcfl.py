@@ -58,7 +58,6 @@ class HCFL(Method):
     sharing: Probability = 1.0  # l_0, in the first round after the clustering
     decay: NonNegative = 0.1  # a; 0 shares as much for ever
     power: NonNegative = 1.0  # p
-    # `uniform` mean over the participants, or weighted `by_samples`
     aggregation: Shares = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)
@@ -81,11 +80,7 @@ class HCFL(Method):
     tables = tables_of_pairs
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """A fresh model.
-
-        Raises:
-            ConfigError: if it has no body and that is to be shared.
-        """
+        """A fresh model; a `ConfigError` if it has no body and that is to be shared."""
         check_layers(self.layers, clients.layout)
         model = clients.init(rnd.stream("init"), 1)
         return self.State(models=model, label=torch.zeros_like(rnd.fed.group)), Cost()

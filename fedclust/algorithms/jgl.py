@@ -168,12 +168,8 @@ class JGL(Method):
         return size if batch_size is None else size.clamp(max=batch_size)
 
     def _likeness(self, inner: Tensor, square: Tensor, step: Tensor) -> Tensor:
-        """Of the participants' gradients and the clusters' last steps, [C, K]; eq. (3).
-
-        Args:
-            inner: [C, K] their inner products.
-            square: [C, K] squared norms of the gradients.
-            step: [K] squared norms of the steps.
+        """Of the participants' gradients and the clusters' last steps, [C, K], eq. (3): from their
+        inner products [C, K] and the squared norms of gradients [C, K] and steps [K].
         """
         if self.similarity == "cosine":
             return cosine_of(inner, square, step)
@@ -181,13 +177,7 @@ class JGL(Method):
 
 
 def occupied(chosen: Tensor, num_clusters: int, how: EmptyCluster, rnd: Round) -> Tensor:
-    """The clusters the participants work in, [C] int64 in [0, K).
-
-    Args:
-        chosen: [C] int64 the clusters they chose.
-        num_clusters: K.
-        how: see `JGL.empty_cluster`; `none` leaves them where they are.
-    """
+    """Clusters that participants work in, [C] int64 in [0, K); see `JGL.empty_cluster`."""
     if how == "none":
         return chosen
     order = rnd.stream("refill").numpy().permutation(len(chosen)).tolist()

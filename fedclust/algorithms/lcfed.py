@@ -53,7 +53,6 @@ class LCFed(Method):
     layers: Layers = "body"  # what is shared: the `body`, or `all` layers
     directions: AtLeastOne = 50  # rows of M; where there are fewer participants, there are fewer
     refresh: AtLeastOne = 10  # rounds from one M to the next
-    # `uniform` mean over the participants, or weighted `by_samples`
     aggregation: Shares = "by_samples"
 
     unnoised = "models of single clients, which are compared"
@@ -75,11 +74,8 @@ class LCFed(Method):
         projection: Tensor  # [D, P] M, without rows before the first round
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """A fresh model.
-
-        Raises:
-            ConfigError: if it has no body and that is to be shared, or fewer clients take part than
-                clusters are asked for.
+        """A fresh model. Raises `ConfigError` if it has no body and that is to be shared, or fewer
+        clients take part than clusters are asked for.
         """
         check_layers(self.layers, clients.layout)
         k, allowed = self.method.num_clusters, f"at most the {len(rnd.cohort)} clients of round 0"
@@ -120,12 +116,9 @@ class LCFed(Method):
         return serve_joined(state.models, state.label, clients, rnd)
 
     def pulls(self, own: Tensor, common: Tensor, mask: Tensor) -> LocalWork:
-        """Both pulls as one, of the weight mu + lambda.
-
-        Args:
-            own: [C, P] the models of the participants' clusters.
-            common: [1, P] what the shared part is pulled to.
-            mask: [P] bool, what is shared.
+        """Both pulls as one, of the weight mu + lambda: to the models `own` [C, P] of the
+        participants' clusters, and of what is shared, the `mask` [P] bool, to the `common` one
+        [1, P].
         """
         total = self.mu + self.lam
         if total == 0:

@@ -58,7 +58,6 @@ class LCFL(Method):
     # the run samples, rounded in each cluster; `total` for as many clients as the run samples, see
     # `shared_out`
     participation: Fraction | Literal["total"] | None
-    # `uniform` mean over a cluster's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
     # the updates of a cluster are divided by its `participants`, or by the `planned` number of
     # them, participation times the cluster's size, as in the released code: a cluster of one client
@@ -143,11 +142,8 @@ class LCFL(Method):
     def train_clusters(
         self, models: Tensor, label: Tensor, clients: Clients, rnd: Round
     ) -> tuple[Tensor, Tensor, Cost]:
-        """Lines 13-15, FedAvg in every cluster: models [K, P], labels [M], and what it cost.
-
-        Args:
-            models: [K, P].
-            label: [M] int64 in [0, K), -1 for clients that arrived after the clustering.
+        """Lines 13-15, FedAvg in every cluster: models [K, P], labels [M] (-1 for clients that
+        arrived after the clustering), and what it cost.
         """
         ids = clients_with_data(rnd)
         label, joining = join_cheapest(models, label, ids, clients)
@@ -181,9 +177,7 @@ def cluster_cohorts(
     Args:
         label: [M] int64 cluster of every client.
         ids: [A] int64 the clients to draw from, each with a cluster.
-        share: fraction of the clients.
-        in_total: whether the fraction is of all clients, or of each cluster's, which can be more or
-            fewer altogether.
+        share: fraction of the clients: of each cluster's, or with `in_total` of all.
     """
     # on the host, which else would wait in every cluster to hear how many there are
     among, known, dropped = on_host(ids, label[ids], rnd.dropped)

@@ -1,8 +1,8 @@
 """No federation: every client trains a model of its own from a common start and never communicates.
 
-The lower baseline of the clustered methods: what a client can do alone. LCFL's paper
-(arXiv:2407.09360) means the mean over clients of their accuracies, `accuracy_client_mean`; with
-equally large test sets `accuracy` is the same number.
+The lower baseline of the clustered methods. LCFL's paper (arXiv:2407.09360) means the mean over
+clients of their accuracies, `accuracy_client_mean`; with equally large test sets `accuracy` is the
+same number.
 """
 
 from __future__ import annotations

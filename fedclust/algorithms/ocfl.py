@@ -40,7 +40,6 @@ class OCFL(Method):
 
     solver: Solver  # local work
     method: ClusterMethod  # distances of updates to clusters
-    # `uniform` mean over a cluster's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     unnoised = "updates of single clients, which are compared"

@@ -1,7 +1,6 @@
 """Federated averaging inside the true groups: the upper baseline of the clustered methods.
 
-Knows what the others have to find out, the group of every client; everything else is FedAvg, from
-the same initial model for every group.
+Everything else is FedAvg, from the same initial model for every group.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ class Oracle(Method):
     """One model per true group."""
 
     solver: Solver  # local work
-    # `uniform` mean over a group's participants, or weighted `by_samples`
     aggregation: Aggregation = "by_samples"
 
     unnoised = ""
@@ -35,11 +33,7 @@ class Oracle(Method):
         models: Tensor  # [K, P], row g belongs to group g; also for concepts that come later
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
-        """The same fresh model for every group.
-
-        Raises:
-            ConfigError: if a client has no true group.
-        """
+        """The same fresh model for every group; a `ConfigError` if a client has no true group."""
         known = rnd.fed.num_clients > 0 and int(rnd.fed.group.min()) >= 0
         require(
             known, "algorithm", "oracle", "a partition with true groups, such as partition=rotated"

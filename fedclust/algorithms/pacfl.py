@@ -47,20 +47,16 @@ _BLOCK = 2**21  # pairs of vectors in one piece of work
 
 @dataclass(frozen=True, kw_only=True)
 class PACFL(Method):
-    """One clustering by the clients' inputs before the first round, then FedAvg in every cluster.
-
-    Attributes:
-        solver: local work.
-        method: distances to clusters; knows their number, or the distance at which to stop.
-        num_vectors: p in the paper.
-        angle: distance of two clients: the `smallest` principal angle, eq. (2), or the `sum` of
-            all, eq. (3), in degrees.
-        aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
+    """One clustering by the clients' inputs before the first round, then FedAvg in every
+    cluster.
     """
 
     solver: Solver
+    # distances to clusters; knows their number, or the distance at which to stop
     method: ClusterMethod
-    num_vectors: AtLeastOne = 3
+    num_vectors: AtLeastOne = 3  # p in the paper
+    # distance of two clients: the `smallest` principal angle, eq. (2), or the `sum` of all, eq.
+    # (3), in degrees.
     angle: Angle = "sum"
     aggregation: Aggregation = "by_samples"
 
@@ -129,13 +125,8 @@ def _sending(signature: Tensor) -> Cost:
 
 
 def principal_vectors(x: Tensor, num_vectors: int) -> Tensor:
-    """The leading left singular vectors of the examples as columns, not centred, [d, p] float32.
-
-    Columns past the rank of the examples are 0. The sign of a column means nothing.
-
-    Args:
-        x: [n, d] examples.
-        num_vectors: p.
+    """The leading left singular vectors of examples x [n, d] as columns, not centred, [d, p]
+    float32; 0 past the rank of the examples. The sign of a column means nothing.
     """
     count, size = x.shape
     wide = x.double()
@@ -152,13 +143,7 @@ def principal_vectors(x: Tensor, num_vectors: int) -> Tensor:
 
 
 def signatures(ids: Tensor, num_vectors: int, rnd: Round) -> Tensor:
-    """The principal vectors of each client's training inputs, [C, d, p]; one client's inputs at a
-    time.
-
-    Args:
-        ids: [C] int64.
-        num_vectors: p.
-    """
+    """The p principal vectors of the clients' training inputs, [C, d, p]; one client at a time."""
     pool = rnd.fed.pool
     found = [
         principal_vectors(pool.inputs(rnd.fed.train.of_client(client)).flatten(1), num_vectors)

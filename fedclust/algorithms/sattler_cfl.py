@@ -56,7 +56,6 @@ class SattlerCFL(Method):
     # `optimal`, the one with the least a, or by `complete` linkage
     bipartition: Bipartition = "optimal"
     memory: AtLeastOne = 5  # rounds for which an update counts
-    # `uniform` mean over a cluster's participants, or weighted `by_samples`
     aggregation: Shares = "by_samples"
 
     unnoised = "updates of single clients, which are compared"
@@ -129,12 +128,8 @@ class SattlerCFL(Method):
         return replace(state, models=torch.cat(models), born=born, label=label), notes
 
     def sides(self, update: Tensor, mean_norm: float, largest_norm: float) -> Tensor | None:
-        """Which of two new clusters every member goes to, [C] bool; None for no split.
-
-        Args:
-            update: [C, P] of the members.
-            mean_norm: of their mean.
-            largest_norm: of one of them.
+        """Which of two new clusters every member goes to, [C] bool, by their updates [C, P], the
+        norm of the mean and the largest norm; None for no split.
         """
         if len(update) < 2 or mean_norm >= self.eps1 or largest_norm <= self.eps2:
             return None
@@ -154,7 +149,6 @@ def bipartition(similarity: Tensor, how: Bipartition) -> tuple[Tensor, float]:
     across.
 
     Args:
-        similarity: [C, C] cosines, at least two rows.
         how: `optimal` makes the largest similarity across as small as it can be (Algorithm 1:
             joining the most similar pairs until two sets are left, that is single linkage), or
             `complete` linkage.

@@ -20,7 +20,9 @@ from fedclust.helpers.ops import discrepancy, on_host
 from fedclust.models.params import Layout
 
 _SHARES = IfNotOverruled("aggregation", "counts_alike", unless="first_client")
-Shares = Literal["uniform", "by_samples"]  # of a method that weighs more than a cluster's mean
+# Weights of a mean: all the same, or the participants' numbers of training examples. `Shares` is of
+# methods that weigh more than a cluster's mean.
+Shares = Literal["uniform", "by_samples"]
 Aggregation = Annotated[Shares, _SHARES]
 FlexAggregation = Annotated[Literal["uniform", "by_samples", "first_client"], _SHARES]
 
@@ -92,11 +94,9 @@ def average(
     code of FlexCFL's IFCA and FeSEM.
 
     Args:
-        local: what the participants' training returned.
         models: [K, P] models it started from.
         label: [C] int64 in [0, K), cluster of every participant.
         ids: [C] int64 participants.
-        aggregation: uniform, by_samples or first_client.
     """
     weight = weights(ids, rnd, aggregation, label)
     result = MeanResult.of(
@@ -118,17 +118,10 @@ def train_and_average(
     slots: Tensor | None = None,
 ) -> tuple[Tensor, MeanResult, Cost]:
     """One round of federated averaging inside every cluster, without the models of single clients:
-    a method that needs them calls `clients.train` and `average`.
+    a method that needs them calls `clients.train` and `average`, see there for the arguments.
 
-    Args:
-        models, label, ids: see `average`.
-        solver: local work.
-        aggregation: see `average`.
-        slots: [K, P] momenta that participants start with; None for 0.
-
-    Returns:
-        The new models [K, P], the means with what is known of every participant, and what the round
-        cost.
+    Participants start with the momenta `slots` [K, P], None for 0. Returns the new models [K, P],
+    the means with what is known of every participant, and what the round cost.
     """
     label = clients.server.assigned(label, len(models), ids, rnd)
     weight = weights(ids, rnd, aggregation, label)
@@ -166,13 +159,8 @@ class Averages(Protocol):
 def federated_averaging(
     method: Averages, clients: Clients, models: Tensor, label: Tensor, rnd: Round
 ) -> tuple[Tensor, Cost]:
-    """One round of FedAvg inside every cluster, by a method's `solver` and `aggregation`: the new
-    models [K, P], and what it cost.
-
-    Args:
-        method: the method.
-        models: [K, P].
-        label: [C] int64 in [0, K), the cluster of everybody in the cohort.
+    """One round of FedAvg inside every cluster, by a method's `solver` and `aggregation`, of the
+    cohort's clusters `label` [C]: the new models [K, P], and what it cost.
     """
     how = method.solver, method.aggregation, rnd
     models, _, cost = train_and_average(clients, models, label, rnd.cohort, *how)
@@ -182,11 +170,6 @@ def federated_averaging(
 def cost_of(result: MeanResult, label: Tensor, ids: Tensor, rnd: Round, layout: Layout) -> Cost:
     """The cost of a round of federated averaging, with training losses, and the discrepancy where
     the participants' models were kept.
-
-    Args:
-        result: means, and what is known of the participants.
-        label, ids: see `average`.
-        layout: of the models' rows.
     """
     size = rnd.fed.train.count[ids].double()
     first = (result.first_loss * size).sum() / size.sum()

@@ -45,24 +45,17 @@ Direction = Literal["participants", "members"]
 
 @dataclass(frozen=True, kw_only=True)
 class StoCFL(Method):
-    """Clusters that unite, and a common model; keeps M updates in memory.
+    """Clusters that unite, and a common model; keeps M updates in memory."""
 
-    Attributes:
-        solver: local work on cluster models and on the common model.
-        observe: a client's training from the anchor.
-        similarity: tau: clusters are united if the cosine of their directions is at least this;
-            above 1 never, -1 always.
-        mu: pull of the cluster models to the common one, lambda in the paper: (mu / 2) * ||theta -
-            w||^2 is added to the local loss.
-        direction: of a cluster: the mean update of its `participants` in the round, or of all its
-            `members`.
-        aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
-    """
-
-    solver: Solver
-    observe: Solver
+    solver: Solver  # local work on cluster models and on the common model
+    observe: Solver  # a client's training from the anchor
+    # tau: clusters are united if the cosine of their directions is at least this; above 1 never, -1
+    # always
     similarity: Annotated[float, Range(-1, 2)]
+    # pull of the cluster models to the common one, lambda in the paper: (mu / 2) * ||theta - w||^2
+    # is added to the local loss
     mu: NonNegative = 0.05
+    # of a cluster: the mean update of its `participants` in the round, or of all its `members`
     direction: Direction = "participants"
     aggregation: Aggregation = "by_samples"
 

@@ -85,12 +85,8 @@ class Warmup(Ranged):
     def alone(
         self, common: Tensor, solver: Solver, clients: Clients, rnd: Round
     ) -> tuple[Tensor, Tensor, Cost]:
-        """Local warm-up: `steps` full-gradient steps of every client, without communication.
-
-        Args:
-            common: [1, P] the server's model.
-            solver: its rate and the like, without its batches and epochs.
-            rnd: round 0.
+        """Local warm-up: `steps` full-gradient steps of every client from the server's model
+        `common` [1, P], by the rate and the like of the solver, without communication.
 
         Returns:
             Who trained [A] int64, their models [A, P], and what it cost.

@@ -2,9 +2,8 @@
 
 In LCFL's simulator (fl-sim) a participant is tested after the server has sent its model and before
 the model is copied into the client, so the tested model is the client's own from its last
-participation; whoever takes part for the first time is tested with the initial weights. Such a
-model is adapted to its client, so the accuracies say less about the clusters than those of the
-method itself. A run records both.
+participation; whoever takes part for the first time is tested with the initial weights. Such
+accuracies say less about the clusters than those of the method itself.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ from fedclust.core.wrapper import Wrapper
 class LastLocal(Wrapper):
     """A method whose participants are also tested with their own last local models.
 
-    Training, clusters and all other metrics are those of `base`. Each round adds the metric
-    `accuracy_last_local`: correct test examples of the round's participants / their number, each
-    with the model it held before the round. Keeps M models.
+    Each round adds the metric `accuracy_last_local`: correct test examples of the round's
+    participants / their number, each with the model it held before the round. Keeps M models.
     """
 
     @property

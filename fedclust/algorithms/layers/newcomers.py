@@ -3,8 +3,7 @@ few, or with none.
 
 A client that has just arrived has no cluster. Most papers let it choose by the losses of its
 labelled examples; FLUX (arXiv:2511.22305) and FEROMA (arXiv:2602.07671) by its inputs alone. Here
-every method can be asked all of them, beside what it does itself. Training, clusters and all other
-clients are those of `base`.
+every method can be asked all of them.
 """
 
 from __future__ import annotations

@@ -42,9 +42,7 @@ class _Owners(Layer):
         return replace(self, behind=self.behind.aside(), own=self.own.aside())
 
     def train(self, asked: Train) -> LocalResult:
-        """They keep what they make of it where they train for the method, not to get to know each
-        other.
-        """
+        """They keep what they make of it where they train for the method alone."""
         if not self.own.stay:
             return self.behind.train(asked)
         begun, ids = asked.begun, asked.ids

@@ -10,9 +10,8 @@ _ROUNDING = 1e-5
 
 
 def check_apart(found: Tensor, offer: str = "") -> None:
-    """Refuse models that begin alike, for a method that tells clusters apart by nothing else.
-
-    Such a method is FedAvg: one cluster takes every client, or all clusters stay equal.
+    """Refuse models that begin alike, for a method that tells clusters apart by nothing else: it
+    would be FedAvg.
 
     Args:
         found: [K, ...] what the method tells the models apart by: their parameters or their losses.

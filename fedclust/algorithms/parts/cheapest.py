@@ -17,13 +17,9 @@ ClusterChoice = Literal["train_loss", "test_loss"]
 def join_cheapest(
     models: Tensor, label: Tensor, ids: Tensor, clients: Clients
 ) -> tuple[Tensor, Cost]:
-    """Labels [M] in which those of `ids` without one have that of least training loss, and what
-    that cost: a newcomer gets all K models, says which it chose, and gets that once more to train.
-
-    Args:
-        models: [K, P].
-        label: [M] int64 in [0, K), -1 without a cluster.
-        ids: [A] int64, with training data.
+    """Labels [M] in which those of `ids` [A] without one (-1) have that of least training loss, and
+    what that cost: a newcomer gets all K models, says which it chose, and gets that once more to
+    train.
     """
     new = ids[label[ids] < 0]
     if not len(new):
@@ -43,12 +39,8 @@ def serve_joined(models: Tensor, label: Tensor, clients: Clients, rnd: Round) ->
 def serve_cheapest(
     models: Tensor, clients: Clients, rnd: Round, choose_by: ClusterChoice
 ) -> Served:
-    """Every client that is there gets the model of least loss on its own data, ties to the smallest
-    index.
-
-    Args:
-        models: [K, P].
-        choose_by: `train_loss`, or `test_loss`, which looks at test labels as the IFCA code does.
+    """Every client that is there gets the model [K, P] of least loss on its own data, ties to the
+    smallest index; `test_loss` looks at test labels as the IFCA code does.
     """
     label = torch.full_like(rnd.fed.group, -1)
     if choose_by == "train_loss":

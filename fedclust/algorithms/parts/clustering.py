@@ -31,9 +31,7 @@ def tables_of_pairs(_: object, num_clients: int, note: str = "") -> dict[str, in
 def grouped(
     method: ClusterMethod, distance: Tensor, ids: Tensor, rnd: Round
 ) -> tuple[Tensor, int, Cost]:
-    """Labels [M] of the clients `ids` [C] by their distances [C, C], -1 for the others; number of
-    clusters; what is noted of them.
-    """
+    """Labels [M] of `ids` [C] by distances [C, C], else -1; number of clusters; what is noted."""
     found = method(distance, rnd.stream("clustering"))
     num_clusters = int(found.max()) + 1
     label = torch.full_like(rnd.fed.group, -1).index_copy(0, ids, found)
@@ -42,11 +40,8 @@ def grouped(
 
 
 def nearest_members(distance: Tensor, label: Tensor) -> Tensor:
-    """The cluster to whose members every newcomer has the least mean distance, [C] int64.
-
-    Args:
-        distance: [C, A] from the newcomers to the members of all clusters.
-        label: [A] int64 in [0, K), every cluster used.
+    """The cluster to whose members every newcomer has the least mean distance, [C] int64;
+    `distance` is [C, A] to the members of all clusters, of the labels [A], every one used.
     """
     member = torch.nn.functional.one_hot(label).to(distance.dtype)  # [A, K]
     return (distance @ member / member.sum(0)).argmin(1)
@@ -62,14 +57,9 @@ def clustered(
 ) -> tuple[Tensor, int, Cost]:
     """Labels [M] of the clients that are there, -1 for the others; number of clusters; cost.
 
-    Numbers of clients that send no model are descriptors of their data, and count as floats; those
-    beside models are losses.
-
-    Args:
-        metric: dissimilarity of two clients.
-        method: dissimilarities to clusters.
-        local: [M, P] the clients' models.
-        server: [1, P] the server's model.
+    Models are those of the clients, `local` [M, P], and the server's [1, P]. Numbers of clients
+    that send no model are descriptors of their data, and count as floats; those beside models are
+    losses.
     """
     ids = clients_with_data(rnd)
     # picking rows copies them: up to 1.5 GB that the usual case can do without

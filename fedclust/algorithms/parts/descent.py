@@ -1,6 +1,4 @@
-"""One step per cluster with what its participants send: gradient averaging (option I of IFCA and
-CFL-MGD).
-"""
+"""One step per cluster by what participants send: gradient averaging, option I of IFCA, CFL-MGD."""
 
 from __future__ import annotations
 
@@ -18,13 +16,8 @@ Denominator = Literal["all", "participants", "cluster"]
 
 
 def check_plain_step(solver: Solver, option: str, *, momentum: bool = False) -> None:
-    """Raise `ConfigError` if the solver asks for more than `option` has: one step per round, plain
-    or not.
-
-    Args:
-        solver: what the user configured.
-        option: key and value that imply the single step.
-        momentum: whether it may have momentum.
+    """Raise `ConfigError` if the solver asks for more than `option`, key and value, has: one step
+    per round, plain or with `momentum`.
     """
     why = f"0, because {option} takes one plain gradient step per round"
     check_descent(solver, why, momentum=momentum)
@@ -32,13 +25,8 @@ def check_plain_step(solver: Solver, option: str, *, momentum: bool = False) -> 
 
 
 def check_descent(solver: Solver, why: str, *, momentum: bool = False) -> None:
-    """Raise `ConfigError` unless a local step is w - lr * g, or has heavy-ball momentum where it
-    may.
-
-    Args:
-        solver: what the user configured.
-        why: the allowed value, "0", and the reason, for the message.
-        momentum: see above.
+    """Raise `ConfigError` unless a local step is w - lr * g, or has heavy-ball `momentum` where it
+    may; `why` is the allowed value, "0", and the reason, for the message.
     """
     law, reason = solver.law, why.removeprefix("0")
     require(not law.adaptive, "solver", solver.name, f"sgd{reason}")
@@ -64,10 +52,8 @@ def descend(
     cluster without participants keeps its model.
 
     Args:
-        models: [K, P].
         total: [K, P] summed gradients, or momenta, of the participants.
         label: [C] int64 in [0, K), cluster of every participant.
-        rate: learning rate of the round.
         denominator: the number of `all` clients, of the round's `participants`, or of the
             participants in that `cluster`.
     """

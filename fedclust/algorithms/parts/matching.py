@@ -45,12 +45,8 @@ def matched(cost: Tensor) -> Tensor:
 
 
 def renumbered(found: Tensor, before: Tensor, num_models: int) -> Tensor:
-    """The labels `found` [C], renumbered so that most clients keep the label they had, [C] int64.
-
-    Args:
-        found: [C] int64 groups from 0.
-        before: [C] int64 in [0, K), -1 for none.
-        num_models: K.
+    """The labels `found` [C] from 0, renumbered in [0, num_models) so that most clients keep the
+    label they had `before` [C], -1 for none; [C] int64.
 
     Raises:
         ConfigError: if there are more groups than models.

@@ -16,25 +16,15 @@ def real_examples(ids: Tensor, rnd: Round, width: int) -> Tensor:
 
 
 def shares(belongs: Tensor, ids: Tensor, rnd: Round) -> Tensor:
-    """Mean over the examples of the clients `ids` [C] of how far each belongs to every cluster.
-
-    Args:
-        belongs: [C, n, K], 0 past the count.
-        ids: [C] int64.
-
-    Returns:
-        [C, K] float32.
+    """Mean over the examples of the clients `ids` [C] of how far each `belongs` [C, n, K], 0 past
+    the count, to every cluster: [C, K] float32.
     """
     return belongs.sum(1) / rnd.fed.train.count[ids].clamp(min=1).unsqueeze(1)
 
 
 def fitting_shares(models: Tensor, ids: Tensor, clients: Clients, rnd: Round) -> Tensor:
-    """Share of each client's examples that each model fits best, [A, K]; ties go to the smallest
-    index.
-
-    Args:
-        models: [K, P].
-        ids: [A] int64 clients.
+    """Share of a client's examples that each model [K, P] fits best, the first of equals, [A,
+    K].
     """
     if not len(ids):
         return models.new_zeros(0, len(models))
@@ -50,14 +40,9 @@ def mixture_notes(share: Tensor) -> dict[str, float]:
 
 
 def drawn(probability: Tensor, size: int, rnd: Round) -> Tensor:
-    """Weights of clients in the plain mean of `size` of them, drawn for every cluster by itself.
-
-    Args:
-        probability: [A, K], columns that sum to 1.
-        size: clients of a cluster, without replacement; all A where there are fewer.
-
-    Returns:
-        [A, K] float32, 1 / size for who is drawn and 0 for the others.
+    """Weights of clients in the plain mean of `size` of them, drawn for every cluster by itself
+    without replacement by the `probability` [A, K], whose columns sum to 1: [A, K] float32, 1 /
+    size for who is drawn and 0 for the others; all A where there are fewer.
     """
     columns = probability.double().cpu()
     weight, size = torch.zeros_like(columns), min(size, len(columns))

@@ -15,13 +15,8 @@ from fedclust.core.verbs import Method
 
 
 def serve_personal(personal: ClientModels, trained: Tensor, others: Served, rnd: Round) -> Served:
-    """Everybody's own model, and for clients without one what `others` serves them; copies M
-    models.
-
-    Args:
-        personal: [M, P], row i belongs to client i.
-        trained: [M] bool, who has a model of its own.
-        others: models [K, P], the last rows of what is returned, and who uses which.
+    """Everybody's own model [M, P], and for clients that have none, not `trained` [M], what
+    `others` serves them, whose models [K, P] are the last rows; copies M models.
     """
     common = torch.where(others.label < 0, others.label, others.label + len(personal))
     label = each(trained).where(trained, common)

@@ -45,9 +45,7 @@ def unlabelled(profile: Tensor, num_classes: int) -> Tensor:
 
 
 def nearest(profile: Tensor, others: Tensor, num_classes: int) -> Tensor:
-    """Which of `others` [S, D] is nearest to each profile [C, D] without labels, [C] int64; ties go
-    to the first.
-    """
+    """Which of `others` [S, D] is nearest to each profile [C, D] without labels, [C] int64."""
     parts = (unlabelled(one, num_classes) for one in (profile, others))
     return distances(*parts).argmin(1)
 

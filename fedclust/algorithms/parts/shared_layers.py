@@ -31,16 +31,11 @@ def shared(layers: Layers, layout: Layout) -> Tensor:
 def common_mean(
     clients: Clients, local: LocalResult, models: Tensor, label: Tensor, weight: Tensor | None
 ) -> Tensor:
-    """The mean of all participants' models, [1, P].
+    """The mean [1, P] of all participants' models, which started from `models` [K, P] by `label`
+    [C]; `weight` [C], None = equal.
 
     The server's robust mean is that of their updates, what each made of its own cluster's model: it
     is added to the mean of the models they had.
-
-    Args:
-        local: what their training returned.
-        models: [K, P] what it started from.
-        label: [C] int64 in [0, K), the participants' models.
-        weight: [C] of the participants, None = equal.
     """
     one = zeros(label)
     mean = cluster_mean(local.params, one, weight, empty=models[:1])

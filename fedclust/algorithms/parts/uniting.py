@@ -8,12 +8,8 @@ from torch import Tensor
 
 
 def linked(similarity: Tensor, least: float) -> Tensor:
-    """The set of every row, [A] int64: rows that are at least so similar are in one set, also
-    through others (single linkage).
-
-    Args:
-        similarity: [A, A].
-        least: the least similarity that links two rows.
+    """The set of every row, [A] int64: rows whose `similarity` [A, A] is at least `least` are in
+    one set, also through others (single linkage).
     """
     _, part = connected_components((similarity >= least).cpu().numpy(), directed=False)
     return torch.from_numpy(part).to(similarity.device, torch.int64)
@@ -28,12 +24,10 @@ def unite(
     of the `known` clusters in the set, of the first one where none is known.
 
     Args:
-        label: [M] int64 in [0, K), -1 for none.
         clusters: [A] int64, ascending.
         part: [A] int64 set of every one of them.
         known: how many clusters there were before this round; the others have no model of their
             own.
-        num_clusters: K.
     """
     target = torch.arange(num_clusters, device=label.device)
     least = target.new_full((len(part),), num_clusters).scatter_reduce(0, part, clusters, "amin")

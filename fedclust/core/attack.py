@@ -1,6 +1,4 @@
-"""Hostile clients: who they are is a fact of the federation, and what they send is changed once,
-before any method sees it.
-"""
+"""Hostile clients, a fact of the federation: what they send is changed before a method sees it."""
 
 from __future__ import annotations
 
@@ -122,18 +120,12 @@ def any_hostile(attack: Attack, ids: Tensor, rnd: Round) -> bool:
 def forged(
     attack: Attack, moves: Tensor, label: Tensor, ids: Tensor, rnd: Round, width: int
 ) -> Tensor:
-    """The updates [C, P] that clients send, from those that they have trained.
+    """The updates [C, P] that clients send, from those that they have trained, `moves` [C, P].
 
     Hostile clients know the updates of all honest ones in the call that started from the same
-    model; where a model has none, those of the other models; where there are none at all, their
-    own.
-
-    Args:
-        attack: what they do.
-        moves: [C, P] updates.
-        label: [C] int64 model that each started from.
-        ids: [C] int64 clients.
-        width: the first so many numbers of an update are forged, the others are statistics.
+    model, of the `label` [C]; where a model has none, those of the other models; where there are
+    none at all, their own. The first `width` numbers of an update are forged, the others are
+    statistics.
     """
     if rnd.fed.hostile is None or not any_hostile(attack, ids, rnd):
         return moves

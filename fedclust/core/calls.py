@@ -1,9 +1,7 @@
-"""What is asked of an engine, as values: local training, sums of it, losses, gradients, their
-alignment with directions, tests and predictions of C rows.
+"""What is asked of an engine, as values that hold the tensors of all C rows.
 
-A call holds the tensors of all its rows. Calls of one `kind` can be merged into one, a call can be
-reduced to some of its rows, and a result can be cut again. The symbols of the shape comments are
-those of `fedclust.types`.
+Calls of one `kind` can be merged into one, a call can be reduced to some of its rows, and a result
+can be cut again. The symbols of the shape comments are those of `fedclust.types`.
 """
 
 from __future__ import annotations
@@ -203,13 +201,9 @@ class MeanResult:
         They have the bits of the means that are added up without rows (`engines/sums.py`).
 
         Args:
-            local: of the participants.
-            models: [K, P] models it started from.
             label: [C] int64 in [0, K).
             weight: [C] of the participants in the means, None = equal.
             slots: [K, W] what the solver kept before; None where means of it are not asked for.
-            keep: whether `params` are those of the participants.
-            exact: of the engine that trained.
         """
         dtype = None if exact else torch.float64
         moved = None
@@ -227,10 +221,8 @@ class MeanResult:
 
 @dataclass(frozen=True, kw_only=True)
 class GradSums:
-    """What gradients add up to, model by model.
-
-    Attributes:
-        total: [K, P] summed gradients of the rows of every model, times their weights.
+    """What gradients add up to, model by model: `total` [K, P], summed gradients of the rows of
+    every model, times their weights.
     """
 
     total: Tensor = field(metadata=_OF_MODELS)
@@ -478,12 +470,7 @@ class _SumOf(Call[R_co]):
 
 @dataclass(frozen=True)
 class SumCall(_SumOf[Sums]):
-    """Local training that is added up.
-
-    Attributes:
-        train: what to train.
-        weight: [C] factor of each row in the sum of its model; None for 1.
-    """
+    """Local training `train` that is added up; `weight` [C] of each row, None for 1."""
 
     doing: ClassVar[str] = TrainCall.doing
     train: TrainCall
@@ -520,9 +507,7 @@ class GradCall(Call[Tensor]):
     """Full-batch gradient [C, P] of the mean loss of models[label[i]] on row i.
 
     Attributes:
-        models: [K, P].
         label: [C] int64 in [0, K).
-        shards: the rows' data.
     """
 
     doing: ClassVar[str] = "gradients"
@@ -537,12 +522,7 @@ class GradCall(Call[Tensor]):
 
 @dataclass(frozen=True)
 class GradSumCall(_SumOf[GradSums]):
-    """Gradients that are added up.
-
-    Attributes:
-        grad: which gradients.
-        weight: [C] factor of each row in the sum of its model; None for 1.
-    """
+    """Gradients `grad` that are added up; `weight` [C] as in `SumCall`."""
 
     doing: ClassVar[str] = GradCall.doing
     grad: GradCall
@@ -630,12 +610,8 @@ def on_rows(
     result: R,
     on_models: Callable[[Tensor], Tensor] | None = None,
 ) -> R:
-    """A result with `function` applied to each of its tensors [C, ...].
-
-    Args:
-        function: what to do.
-        result: of a call.
-        on_models: what to do with its tensors [K, ...] of one row per model, where it has any.
+    """A result with `function` applied to each of its tensors [C, ...], and `on_models` to those
+    [K, ...] of one row per model, where it has any.
     """
     if isinstance(result, Tensor):
         return cast(R, function(result))

@@ -28,9 +28,7 @@ class View(Protocol):
         ...
 
     def fixed(self, x: Tensor, /) -> Tensor | None:
-        """The part of the images x [N, C, H, W] that is seen in every step as it is, [N, C, h, w];
-        None where there is more to it.
-        """
+        """The part of images [N, C, H, W] that every step sees, [N, C, h, w]; None if not fixed."""
         ...
 
     def drawn(self, x: Tensor, index: Tensor, key: Tensor, step: int, /) -> tuple[Tensor, Tensor]:
@@ -46,20 +44,15 @@ class View(Protocol):
 
 @dataclass(frozen=True)
 class Names:
-    """What the data call their parts, each in the order of its numbers; empty where they have no
-    names.
+    """What the data call their parts, each in the order of its numbers; empty without names."""
 
-    Attributes:
-        features, classes: of the inputs and of the labels.
-        targets: of the numbers or flags that another task predicts.
-        clients, groups: of a dataset its natural clients, of a federation its clients.
-    """
-
+    # features, classes: of the inputs and of the labels
     features: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    # clients, groups: of a dataset its natural clients, of a federation its clients
     clients: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()  # of the numbers or flags that another task predicts
 
     def __post_init__(self) -> None:
         """Names are shown and written as text, so what is none in them is replaced."""

@@ -43,9 +43,6 @@ def build(
     """The federation of one seed, on the CPU.
 
     Args:
-        dataset: the arrays.
-        partition: who owns what.
-        seed: the run's seed.
         pool: `partition.pool(dataset)` where it has been made already; the seeds of a run share it.
         allow_empty: accept clients without training examples, which an algorithm must never sample.
         validation: part of each client's training examples that becomes its validation examples.
@@ -97,13 +94,7 @@ def build(
 
 
 def _check_apart(dataset: Dataset, train: Split, test: Split, size: int) -> None:
-    """Refuse a row that a client has twice, for training, for testing or for both.
-
-    Args:
-        dataset: the data.
-        train, test: who owns what.
-        size: rows of the pool.
-    """
+    """Refuse a row that a client has twice, for training, for testing or for both."""
     rows = torch.cat([train.index, test.index]).long()
     if len(rows) == 0 or int(rows.bincount(minlength=size).max()) < 2:
         return  # nobody shares a row, as in nearly all partitions
@@ -162,12 +153,7 @@ def _led_back(split: Split, place: Tensor, pool: Pool) -> Split:
 
 
 def label_histogram(fed: Federation, clients: Tensor) -> Tensor:
-    """Training examples of every class for every client, [C, Y] int64; without classes [C, 1].
-
-    Args:
-        fed: the federation.
-        clients: [C] int64 client ids.
-    """
+    """Training examples of every class for `clients` [C], [C, Y] int64; without classes [C, 1]."""
     return fed.train.classes(fed.pool.strata, fed.pool.num_strata)[clients]
 
 
@@ -336,18 +322,15 @@ def summary(fed: Federation, arrived: Tensor | None = None) -> dict[str, Any]:
     clients, groups; `train`, `test` and, where there are such examples, `validation`: examples in
     total and mean, std, min, max and quartiles per client (ddof=0); `classes`: mean, min and max of
     the classes a client has training examples of; `label_skew`: mean over clients of the total
-    variation between the classes of their training examples and those of all, 0 where all are
-    alike; `examples`: training examples of every class per
-    true group, with the group "-1" for clients without one; without true groups and for up to
-    1,000 clients also `client_examples`, the same per client. A task without
-    classes has one number of examples in their place, and no `classes` and `label_skew`. `tested`:
-    digest of the examples that are tested on, under whatever concept; `used`: the share of the
-    pool's examples that somebody owns; `repeated`: how often rows of the pool are owned besides the
-    first time, in all splits; `trained_and_tested`: rows that somebody trains on and somebody is
-    tested on. `trivial`: scores of a guess
-    without inputs of the clients that have `arrived` [M] bool, None for all, see
-    `fedclust.core.trivial`. `names`: of features, classes, clients and groups,
-    each where there are some.
+    variation between the classes of their training examples and those of all; `examples`: training
+    examples of every class per true group, "-1" for clients without one; without true groups and
+    for up to 1,000 clients also `client_examples`, the same per client. A task without classes has
+    one number of examples in their place, and no `classes` and `label_skew`. `tested`: digest of
+    the examples that are tested on; `used`: the share of the pool's examples that somebody owns;
+    `repeated`: how often rows of the pool are owned besides the first time; `trained_and_tested`:
+    rows that somebody trains on and somebody is tested on. `trivial`: scores of a guess without
+    inputs by the clients that have `arrived` [M] bool, see `fedclust.core.trivial`. `names`: of
+    features, classes, clients and groups.
     """
     histogram = fed.train.classes(fed.pool.strata, fed.pool.num_strata)
     groups = sorted(set(fed.group.tolist()))

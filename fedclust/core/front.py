@@ -1,8 +1,8 @@
 """What a method computes with in a round: the clients of one seed, by their ids.
 
 `fedclust.engines.clients` has those that an engine computes. Whatever changes what clients do is a
-`Layer` around them, a file of its own: hostile clients (`fedclust.core.attack`), and what stands in
-`fedclust.algorithms.layers`. Nobody changes the clients that he was given; he gives others on.
+`Layer` around them (`fedclust.core.attack`, `fedclust.algorithms.layers`), which gives others on
+and changes none.
 """
 
 from __future__ import annotations

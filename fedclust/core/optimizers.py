@@ -25,8 +25,8 @@ class SGD(Solver):
     """
 
     momentum: BelowOne = 0.0  # heavy-ball coefficient
-    nesterov: bool = False  # see above
-    dampening: Probability = 0.0  # see above
+    nesterov: bool = False
+    dampening: Probability = 0.0
 
     kept_as: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
 
@@ -65,7 +65,7 @@ class Adam(Solver):
     # beta1, beta2: of the means of gradients and of their squares
     beta1: InnerFraction = 0.9
     beta2: InnerFraction = 0.999
-    eps: Positive = 1e-8  # see above
+    eps: Positive = 1e-8
 
     kept_as: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
     decoupled: ClassVar[bool] = False
@@ -104,7 +104,7 @@ class Adagrad(Solver):
     v = v + g^2;  w = w - lr_t * g / (sqrt(v) + eps)
     """
 
-    eps: Positive = 1e-10  # see above
+    eps: Positive = 1e-10
 
     kept_as: ClassVar[tuple[str, ...]] = ("sum",)
 
@@ -125,7 +125,7 @@ class RMSprop(Solver):
     """
 
     alpha: BelowOne = 0.99  # of the mean of squares
-    eps: Positive = 1e-8  # see above
+    eps: Positive = 1e-8
 
     kept_as: ClassVar[tuple[str, ...]] = ("square_avg",)
 

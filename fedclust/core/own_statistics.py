@@ -49,7 +49,6 @@ class OwnStatistics:
         client's training examples.
 
         Args:
-            models: [K, P] what is tested.
             label: [M] int64 the model of every client, -1 without.
             count: [M] int64 training examples.
             anew: from models, labels [A] and clients [A] with two examples at least, the rows

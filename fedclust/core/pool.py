@@ -87,9 +87,8 @@ class Pool:
     @cached_property
     def digest(self) -> str:
         """BLAKE2 of all examples and of how a model sees them, as hexadecimal digits, equal on
-        every device.
-
-        Rotated MNIST, 220 MB, takes 0.15 to 0.4 s, once for all jobs that share the pool.
+        every device; of rotated MNIST, 220 MB, 0.15 to 0.4 s, once for all jobs that share the
+        pool.
         """
         blake = hashlib.blake2b(digest_size=16)
         shared = () if self.image is None else (self.image,)
@@ -133,12 +132,8 @@ class Pool:
         return out.copy_(rows).mul_(self.scale).add_(self.shift)
 
     def training_inputs(self, index: Tensor, key: Tensor, step: int) -> Tensor:
-        """What models see of the examples `index` [R, B] in a local step, [R, B, *shape].
-
-        Args:
-            index: [R, B] int64 rows of the pool.
-            key: [R] int64 randomness of every row of the call, see `fedclust.core.calls.Shards`.
-            step: 0-based local step.
+        """What models see of the rows `index` [R, B] in the 0-based local `step`, [R, B, *shape];
+        `key` [R] int64 is the randomness of every row of the call.
         """
         if self.view is None or not self.view.changes:
             return self.inputs(index)

@@ -134,7 +134,6 @@ class Server:
         """The models [K, P] that replace `models` [K, P].
 
         Args:
-            models: what training started from.
             params: [C, P] what the participants made of them.
             means: [K, P] their plain means.
             label: [C] int64 in [0, K), the participants' clusters.

@@ -47,9 +47,7 @@ class Law:
 
     Attributes:
         keep, take: of the mean m, which is not kept where `keep` is 0. A first step takes all of g.
-        nesterov: see above.
         square, add: of the mean of squares v; None and 0 for none.
-        eps: see above.
         unbiased: whether m and v are divided by what they lack of a whole mean; then a first step
             takes no more of g than others.
         decoupled: whether weight decay is no part of g: w is first multiplied by 1 - lr * decay.
@@ -97,15 +95,11 @@ class Law:
         decay: float | Tensor,
         t: float | Tensor,
     ) -> None:
-        """One step of rows, in place.
+        """One step of rows, in place: parameters `value` [R, *shape], the `gradient` [R, *shape],
+        which is changed, and `slots`, as many of [R, *shape].
 
-        Args:
-            value: [R, *shape] parameters.
-            gradient: [R, *shape], which is changed.
-            slots: as many of [R, *shape].
-            lr: learning rate, or that of every row [R].
-            decay: weight decay, likewise.
-            t: the number of the step, likewise.
+        Learning rate, weight decay and the number t of the step are those of all rows, or of every
+        row [R].
         """
         if self.decoupled:
             plus(value, value, -lr * decay, out=value)
@@ -184,10 +178,7 @@ class Solver(Ranged, ABC):
 
     Attributes:
         lr: learning rate of round 0.
-        decay: see above.
-        schedule, schedule_by, every, length, floor, warmup: see above.
         clip_norm: see above; None for as long as it is.
-        keep: see above.
         batch_size: examples of one step; None takes all of the client's examples, in order.
         epochs: passes over the client's data, each in a fresh order, the last short batch kept; a
             part of a pass is that part of its batches, rounded up.

@@ -1,8 +1,7 @@
 """What is predicted, and by what it is judged; classification, which every pool has by default.
 
-A task alone knows the loss, the scores, which of them is the headline, and which direction is good.
-All else asks it: engines for losses and sums, the recorder and the report for names. Shapes: B
-examples, Y outputs of a model, T numbers of a target, S sums that a test adds up.
+A task alone knows the loss, the scores and the headline; engines, recorder and report ask it.
+Shapes: B examples, Y outputs of a model, T numbers of a target, S sums that a test adds up.
 """
 
 from __future__ import annotations
@@ -67,7 +66,6 @@ class Formula:
     Attributes:
         kind: which of these.
         smoothing: part of an example that belongs to all classes of a softmax alike.
-        scale, within, slope: see above.
     """
 
     kind: Literal["softmax", "sigmoid", "error"]
@@ -116,10 +114,7 @@ class Task(Ranged):
 
     def fit(self, dataset: Dataset) -> tuple[Self, Dataset]:
         """The task with what it takes from the training rows, and the dataset with targets as the
-        pool keeps them.
-
-        Raises:
-            DataError: the targets are not those of this task.
+        pool keeps them. Raises `DataError` if the targets are not those of this task.
         """
         check_targets(dataset, self.targets)
         return self, dataset
@@ -316,11 +311,7 @@ def reduced(each: Tensor, reduction: Reduction) -> Tensor:
 
 
 def check_targets(dataset: Dataset, wanted: Targets) -> None:
-    """Refuse targets of another kind.
-
-    Raises:
-        DataError: naming the task that suits them.
-    """
+    """Refuse targets of another kind. Raises `DataError` naming the task that suits them."""
     y = dataset.y_train
     found: Targets = "numbers" if y.is_floating_point() else "flags" if y.dim() > 1 else "classes"
     if found != wanted:

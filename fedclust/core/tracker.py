@@ -1,7 +1,4 @@
-"""Where a run's numbers go while it runs, besides its own files.
-
-The recorder feeds a tracker; a tracker never feeds anything back, so it cannot change a result.
-"""
+"""Where a run's numbers go besides its own files; a tracker cannot change a result."""
 
 from __future__ import annotations
 
@@ -50,11 +47,8 @@ class About:
         }
 
     def run(self, make: Callable[[], str]) -> tuple[str, bool]:
-        """The identity of the tracker's run, and whether it is that of an earlier process: a job
-        that is continued goes on in the same run.
-
-        Args:
-            make: makes a new one.
+        """The identity of the tracker's run, by `make` if it is new, and whether it is that of an
+        earlier process: a job that is continued goes on in the same run.
         """
         file = self.folder / "tracker.json"
         if self.first and file.is_file():
@@ -79,10 +73,8 @@ class Tracker(Protocol):
     """A sink of the numbers of one job."""
 
     def begin(self, about: About) -> None:
-        """Called before the first round that this process computes.
-
-        Raises:
-            ConfigError: where nothing can be stored.
+        """Called before the first round that this process computes. Raises `ConfigError` where
+        nothing can be stored.
         """
         ...
 
@@ -91,11 +83,8 @@ class Tracker(Protocol):
         ...
 
     def end(self, summary: Mapping[str, float], report: Callable[[], Path]) -> None:
-        """Called after the last round of a job that is done.
-
-        Args:
-            summary: final numbers over seeds, see `fedclust.metrics.summary.over_seeds`.
-            report: makes the job's report and returns its folder; it takes seconds.
+        """Called after the last round of a job that is done, with the `summary` over seeds.
+        `report` makes the job's report and returns its folder; it takes seconds.
         """
         ...
 
@@ -105,12 +94,7 @@ class Tracker(Protocol):
 
 
 def in_a_line(tracker: Tracker, name: str) -> Tracker:
-    """A tracker that refuses in one line, whenever its library does.
-
-    Args:
-        tracker: that of a config.
-        name: what the config calls it.
-    """
+    """A config's tracker `name` that refuses in one line, whenever its library does."""
     return _InALine(tracker, name)
 
 
@@ -138,10 +122,7 @@ class _InALine:
 
 @contextmanager
 def refusing_in_a_line(name: str) -> Iterator[None]:
-    """Turns what a tracker's library refuses, in whatever way, into one line.
-
-    Args:
-        name: of the tracker.
+    """Turns what the library of a tracker `name` refuses, in whatever way, into one line.
 
     Raises:
         ConfigError: what it said; a tracker's own is left as it is.

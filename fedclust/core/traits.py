@@ -58,16 +58,8 @@ def traits_of(part: object) -> Traits:
 
 
 def check_averages(key: str, given: str, part: object, name: str) -> None:
-    """Refuse what is done to means of models of a method that makes none.
-
-    Args:
-        key: what is asked for.
-        given: its value.
-        part: the method.
-        name: what a message calls it.
-
-    Raises:
-        ConfigError: naming the key.
+    """Refuse what is done to means of models, by a key and the value `given`, of a method that
+    makes none. Raises `ConfigError` naming the key.
     """
     allowed = f"mean, since {name} does not replace models by means of the participants'"
     require(traits_of(part).averages, key, given, allowed)

@@ -14,12 +14,8 @@ _AT_ONCE = 1 << 16  # examples that are looked at together
 
 def trivial(fed: Federation, arrived: Tensor | None = None) -> dict[str, float]:
     """The scores of the task over all test examples, and the mean over clients of the headline, if
-    every client guesses what its training targets say: the class that most have, the labels that
-    most have, the mean. Empty where nobody can be tested.
-
-    Args:
-        fed: the data.
-        arrived: [M] bool, who is there to be tested; None for everybody.
+    every client that has `arrived` [M] bool (None: all) guesses what its training targets say: the
+    class that most have, the labels that most have, the mean. Empty where nobody can be tested.
     """
     pool, count = fed.pool, fed.test.count
     task, outputs = pool.task, guesses(fed)

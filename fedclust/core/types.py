@@ -92,15 +92,11 @@ class Split:
         return self.index[where].long().masked_fill(~inside, 0)
 
     def classes(self, y: Tensor, num_classes: int, at_once: int = 1 << 16) -> Tensor:
-        """Examples of every class for every client, [M, Y] int64.
+        """Examples of every class for every client, [M, Y] int64, of the pool's classes y [N];
+        looks at `at_once` examples together.
 
         Nobody writes to them: they are kept, as a method may ask in every round and data seldom
         change.
-
-        Args:
-            y: [N] int64 classes of the pool.
-            num_classes: Y.
-            at_once: examples that are looked at together.
         """
         kept = self._counted
         if kept.get("y") is y and kept["classes"].shape[1] == num_classes:

@@ -1,8 +1,4 @@
-"""Examples that nobody trains on: each client's validation examples, and a seed's test examples.
-
-A hyper-parameter or a round may be chosen by validation examples, so that the test examples are
-looked at once.
-"""
+"""Examples that nobody trains on: each client's validation examples, and a seed's test examples."""
 
 from __future__ import annotations
 
@@ -31,9 +27,6 @@ def drawn_test(
 
     Args:
         owner: [N] natural client of every row, None where all are of one.
-        size: N.
-        share: in [0, 1).
-        seed: decides which.
         y: [N] int64 classes; None, or other targets, where there are none.
         unit: [N] int64 of whom every row is, see `apart`; None where each is by itself.
     """
@@ -77,12 +70,8 @@ def redrawn(dataset: Dataset, seed: int) -> tuple[Dataset, Tensor]:
 
 
 def _rows(first: Tensor, second: Tensor, parts: list[Tensor]) -> list[Tensor]:
-    """Rows of two tensors that stand one behind the other; each row is copied once, since data may
-    take most of the memory.
-
-    Args:
-        first, second: [n, …] and [m, …].
-        parts: ascending rows in [0, n + m) of every result.
+    """Rows `parts`, ascending in [0, n + m), of two tensors [n, …] and [m, …] that stand one behind
+    the other; each row is copied once, since data may take most of the memory.
     """
     results = []
     for part in parts:
@@ -105,10 +94,7 @@ def cut(
     seed alone. Both splits keep the order of the rows.
 
     Args:
-        train: rows of the pool per client.
         y: [N] int64 classes of the pool's examples.
-        share: of each client's rows, in (0, 1).
-        seed: the run's seed.
         unit: [N] int64 of whom every row of the pool is, see `apart`; None where each is by itself.
 
     Raises:
@@ -146,10 +132,7 @@ def apart(
     at least a unit and not its last one; a unit of several clients is the first one's.
 
     Args:
-        split: rows of every client.
         y: [N] int64 classes of all examples, of a unit that of its first row.
-        wanted: see above.
-        stream: decides which.
         unit: [N] int64 of whom every example is; None where each is by itself.
         rare: whether, without units, a class of which a client has two is in both parts.
     """
@@ -206,13 +189,7 @@ def _place_in_line(split: Split, y: Tensor, stream: Stream, wanted: Tensor | Non
 
 
 def _places(order: Tensor, part: Tensor, sizes: Tensor) -> Tensor:
-    """The place of every row within its part when all rows stand in an order, [total] int64.
-
-    Args:
-        order: [total] int64 the rows.
-        part: [total] int64 the part of every row.
-        sizes: rows of every part.
-    """
+    """The place of every row within its `part` [total], rows standing in an `order` [total]."""
     order = order[part[order].argsort(stable=True)]
     begin = sizes.cumsum(0) - sizes
     place = torch.empty_like(order)

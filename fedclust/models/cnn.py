@@ -25,16 +25,13 @@ def cnn(
 
     Args:
         in_shape: (channels, height, width).
-        num_classes: Y.
         channels: output channels of every block; none gives a fully connected network.
-        kernel: side of the convolution kernels.
         padding: zeros on every side of a convolution's input.
-        hidden: widths of the hidden fully connected layers.
-        dropout: rate before the first fully connected layer; 0 for no dropout.
+        dropout: rate before the first fully connected layer.
         init: `torch` or `keras`, see `fedclust.models.initial`.
 
     Raises:
-        ConfigError: for images too small for the blocks, or a value out of range.
+        ConfigError: for images too small for the blocks.
     """
     check_widths("model.channels", channels)
     check_widths("model.hidden", hidden)
@@ -68,15 +65,13 @@ def flex_femnist_cnn(
 
     Args:
         in_shape: (channels, height, width), at least 13 x 13 for two blocks.
-        num_classes: Y.
         channels: output channels of each block of three convolutions; none gives a fully connected
             network.
-        hidden: widths of the hidden fully connected layers.
         dropout: rate after every block and every hidden layer.
         l2: c of the penalty c·ΣW² on the kernels of the fully connected layers.
 
     Raises:
-        ConfigError: for smaller images, or a value out of range.
+        ConfigError: for smaller images.
     """
     check_widths("model.channels", channels)
     check_widths("model.hidden", hidden)
@@ -107,13 +102,11 @@ def tf_cifar(
 
     Args:
         in_shape: (channels, height, width).
-        num_classes: Y.
         channels: output channels of the two convolutions; none gives a fully connected network.
-        hidden: widths of the hidden fully connected layers.
         l2: c of the penalty c·ΣW² on the kernels of the hidden fully connected layers.
 
     Raises:
-        ConfigError: when the examples are no images, or a value is out of range.
+        ConfigError: when the examples are no images.
     """
     check_widths("model.channels", channels)
     allowed = "two widths of at least 1, or none"

@@ -23,11 +23,8 @@ def keep(
 
     Args:
         key: [C] int64, the row keys of the call (`Shards.key`).
-        step: 0-based local step of the call.
         layer: place of the dropout layer in its model's sequence.
-        batch: B, number of places.
         features: shape of the layer's input without the batch dimension.
-        p: probability of a zero, in [0, 1).
 
     Returns:
         [C, B, *features] float32.

@@ -1,10 +1,8 @@
 """What takes the place of a module's layers of dropout and normalisation when it is adopted.
 
-A layer stays what it was, with its name and parameters; only its class becomes one of ours. Dropout
-does what it did, by masks that are handed to it, from the key of the row. A normalisation with
-running statistics does what PyTorch's does where a batch is as long as it is; where it is padded,
-as in rows that are computed together, it looks at the real examples only, and hands its new
-statistics back.
+Only the class of a layer becomes one of ours. Dropout takes masks that are handed to it, from the
+key of the row. A normalisation with running statistics looks at the real examples of a padded batch
+only, and hands its new statistics back.
 """
 
 from __future__ import annotations

@@ -83,11 +83,7 @@ class Foreign(nn.Module):
         self._reading: Reading | UnreadableError | None = None  # until it is asked for
 
     def reading(self) -> Reading:
-        """The module as a sequence of layers.
-
-        Raises:
-            UnreadableError: where it is none.
-        """
+        """The module as a sequence of layers. Raises `UnreadableError` where it is none."""
         if self._reading is None:
             try:
                 self._reading = read(self.module, self.shapes[0], self._examples).named("module")
@@ -177,15 +173,7 @@ def adopt(
     examples: Tensor | None = None,
     width: int | None = None,
 ) -> Runnable:
-    """The model itself if it is one of ours, else a `Foreign` around it; a copy either way.
-
-    Args:
-        model: architecture; see `Foreign` for what becomes of its parameters.
-        in_shape, examples, width: see `Foreign`.
-
-    Raises:
-        ConfigError: see `Foreign`.
-    """
+    """A copy of the model if it is one of ours, else a `Foreign` around a copy, see there."""
     try:
         model = copy.deepcopy(model)
     except RuntimeError as error:  # of a tensor that is computed, as by the old weight_norm

@@ -1,6 +1,4 @@
-"""How fresh parameters are drawn: one function per scheme, from an explicit generator on the
-CPU.
-"""
+"""How fresh parameters are drawn: one function per scheme, from an explicit generator."""
 
 from __future__ import annotations
 
@@ -49,11 +47,7 @@ _NAMED: dict[str, Init] = {"torch": torch_default, "keras": keras_default}
 
 
 def named_init(name: str) -> Init:
-    """The scheme a config names.
-
-    Raises:
-        ConfigError: for any other name.
-    """
+    """The scheme a config names; a `ConfigError` for any other name."""
     if name not in _NAMED:
         raise ConfigError(f"model.init={name} is not allowed: one of {', '.join(_NAMED)}")
     return _NAMED[name]

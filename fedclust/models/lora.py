@@ -28,9 +28,7 @@ class Lora(Ranged):
 
     def adapt(self, module: nn.Module) -> None:
         """Give linear layers their adapters, which with the last layer are all that is trained.
-
-        Raises:
-            ConfigError: a pattern meets no linear layer, or there is none but the last.
+        Raises `ConfigError` if a pattern meets no linear layer, or there is none but the last.
         """
         linear = {name: one for name, one in module.named_modules() if isinstance(one, nn.Linear)}
         last = next(reversed(linear), "")

@@ -22,13 +22,9 @@ def mlp(
 
     Args:
         in_shape: shape of one example; flattened.
-        num_classes: Y.
         hidden: widths of the hidden layers.
         init: `torch` or `keras`, see `fedclust.models.initial`.
         l2: c of the penalty c·ΣW² on every kernel.
-
-    Raises:
-        ConfigError: for a width below 1 or another value out of range.
     """
     check_widths("model.hidden", hidden)
     require(l2 >= 0, "model.l2", l2, "at least 0")

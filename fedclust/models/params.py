@@ -59,11 +59,7 @@ class Layout:
         return tuple(math.prod(shape) for shape in self.shapes)
 
     def __getitem__(self, name: str) -> slice:
-        """Columns of the parameter `name` in a row [P].
-
-        Raises:
-            KeyError: if there is none of that name.
-        """
+        """Columns of the parameter `name` in a row [P]; `KeyError` without such a name."""
         if name not in self.names:
             raise KeyError(f"no parameter {name}; there are {', '.join(self.names)}")
         at = self.names.index(name)
@@ -127,10 +123,7 @@ def set_statistics(model: nn.Module, values: Mapping[str, Tensor]) -> None:
 
 def unflatten(flat: Tensor, where: Layout) -> dict[str, Tensor]:
     """Every parameter and buffer by name as a view of `flat` [..., P]: [..., *shape], in the
-    layout's order.
-
-    Raises:
-        ValueError: if the last dimension is not P.
+    layout's order. Raises `ValueError` if the last dimension is not P.
     """
     if flat.shape[-1] != where.num_params:
         raise ValueError(f"got {flat.shape[-1]} parameters, the model has {where.num_params}")

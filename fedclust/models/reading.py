@@ -46,15 +46,12 @@ class UnreadableError(Exception):
 
 
 def read(module: nn.Module, in_shape: Shape, examples: Tensor | None = None) -> Reading:
-    """The layers that a module consists of, with parameters of their own.
+    """The layers that a module consists of, with parameters of their own, or an `UnreadableError`.
 
     Args:
         module: any, with one tensor as its input, whose dropout layers are exchanged.
         in_shape: shape of one example.
         examples: some of them [B, *in_shape], where numbers are looked up; None for random ones.
-
-    Raises:
-        UnreadableError: where it is no sequence of known layers.
     """
     for name, part in module.named_modules():
         if any(getattr(part, hooks) for hooks in _HOOKS):
@@ -255,14 +252,7 @@ class _Seen(fx.Proxy):
 
 
 class _Tracer(fx.Tracer):
-    """Computes what it traces, so that shapes are known.
-
-    Args:
-        x: a batch of inputs.
-
-    Attributes:
-        values: what every node computes for them.
-    """
+    """Computes what it traces for a batch of inputs x, so that shapes are known."""
 
     def __init__(self, x: Tensor) -> None:
         super().__init__()
@@ -355,13 +345,7 @@ def _parameters(reading: Reading) -> dict[str, nn.Parameter]:
 
 
 def _try(module: nn.Module, reading: Reading, x: Tensor) -> None:
-    """See that what was read computes what the module computes.
-
-    Args:
-        module: the original of the copy that was read, with the same parameters.
-        reading: what was read.
-        x: a batch of inputs.
-    """
+    """See that what was read computes, for a batch x, what the module computes."""
     owned = _parameters(reading)
     named = dict(module.named_parameters())
     if left := sorted(set(named) - set(owned)):

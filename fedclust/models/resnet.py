@@ -35,13 +35,11 @@ def resnet9(
 
     Args:
         in_shape: (channels, height, width), at least 8 x 8.
-        num_classes: Y.
         channels: four widths.
         groups: groups of channels that are normalised together; divides every width.
-        norm_layer: `group` or `batch` normalisation.
 
     Raises:
-        ConfigError: for smaller images, or a value out of range.
+        ConfigError: for smaller images, or a width that is no multiple.
     """
     normed = _check(channels, groups, norm_layer)
 
@@ -66,13 +64,11 @@ def resnet18(
 
     Args:
         in_shape: (channels, height, width).
-        num_classes: Y.
         channels: four widths, of two blocks each; the second to fourth halve the sides.
         groups: groups of channels that are normalised together; divides every width.
-        norm_layer: `group` or `batch` normalisation.
 
     Raises:
-        ConfigError: when the examples are no images, or a value is out of range.
+        ConfigError: when the examples are no images, or a width is no multiple.
     """
     normed = _check(channels, groups, norm_layer)
 

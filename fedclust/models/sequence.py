@@ -76,11 +76,7 @@ class Turn(nn.Module):
 
 
 class Columns(nn.Module):
-    """Some of the numbers of an example that is a row of a table.
-
-    Args:
-        which: a range of them, or the number of one.
-    """
+    """Some of the numbers, a range or one, of an example that is a row of a table."""
 
     def __init__(self, which: slice | int) -> None:
         super().__init__()
@@ -128,19 +124,15 @@ class Reading:
     layers of the first, `Swap` and those of the second if it has any, `Add`. Where parts are put
     one behind the other, these are `Split`, the layers of the first, `Next` and those of the
     second, and so on, `Join`.
-
-    Attributes:
-        layers: the layers.
-        shapes: input shape of every layer, then the output's, without the batch dimension.
-        owners: what every layer is called in the names of the model's parameters.
-        places: of every dropout layer, by its number, the place that its masks are drawn for.
-        logs: whether a log-softmax stands behind them, which changes no cross entropy of a softmax.
     """
 
-    layers: tuple[nn.Module, ...]
+    layers: tuple[nn.Module, ...]  # the layers
+    # input shape of every layer, then the output's, without the batch dimension
     shapes: tuple[Shape, ...]
-    owners: tuple[str, ...]
+    owners: tuple[str, ...]  # what every layer is called in the names of the model's parameters
+    # of every dropout layer, by its number, the place that its masks are drawn for
     places: Mapping[int, int]
+    # whether a log-softmax stands behind them, which changes no cross entropy of a softmax
     logs: bool = False
 
     def named(self, part: str) -> Reading:
@@ -249,11 +241,7 @@ class TooSmallError(Exception):
 
 
 def check_widths(key: str, widths: Sequence[int]) -> None:
-    """Refuse anything but a list of widths.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Refuse anything but a list of widths with a `ConfigError` that names the key."""
     is_list = isinstance(widths, Sequence) and not isinstance(widths, str)
     good = is_list and all(isinstance(width, int) and width >= 1 for width in widths)
     given, allowed = list(widths) if is_list else widths, "a list of widths of at least 1"
@@ -261,9 +249,7 @@ def check_widths(key: str, widths: Sequence[int]) -> None:
 
 
 def shape_after(layer: nn.Module, shape: Shape) -> Shape:
-    """Shape of one example behind a layer; a pass on the meta device would say the same, and import
-    PyTorch's compiler.
-    """
+    """Shape of one example behind a layer; to ask the meta device would import a compiler."""
     match layer:
         case nn.Flatten():
             return (prod(shape),)
@@ -375,12 +361,8 @@ class Stack:
 
 
 def of_images(what: str, in_shape: Shape, build: Callable[[Shape], Built]) -> Built:
-    """The model `build` makes for images of shape `in_shape`.
-
-    Args:
-        what: the architecture in words, for the message.
-        in_shape: (channels, height, width).
-        build: makes the model for a shape, or raises `TooSmallError`.
+    """The model `build` makes for images of shape (channels, height, width), or raises
+    `TooSmallError`; `what` is the architecture in words, for messages.
 
     Raises:
         ConfigError: when the examples are no images, or too small ones.

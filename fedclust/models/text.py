@@ -31,12 +31,8 @@ def recurrent(
 
     Args:
         in_shape: (tokens,).
-        num_classes: Y.
         vocabulary: number of token ids.
-        cell: what a layer is made of.
-        embedding: width of a token.
-        hidden: width of a state.
-        layers: recurrent layers, one on the other.
+        embedding, hidden: widths of a token and of a state.
 
     Raises:
         ConfigError: when the examples are no token ids.
@@ -58,11 +54,8 @@ def transformer(
 
     Args:
         in_shape: (tokens,).
-        num_classes: Y.
         vocabulary: number of token ids.
         width: of a token; a multiple of `heads`.
-        heads: of every block's attention.
-        layers: blocks.
 
     Raises:
         ConfigError: when the examples are no token ids, or the width is no multiple.
@@ -85,11 +78,9 @@ def text_cnn(
 
     Args:
         in_shape: (tokens,), at least the widest kernel.
-        num_classes: Y.
         vocabulary: number of token ids.
         embedding: width of a token.
         kernels: tokens under a kernel, each with `channels` of its own.
-        channels: of every kernel.
 
     Raises:
         ConfigError: when the examples are no token ids, or shorter than a kernel.

@@ -31,7 +31,6 @@ def examine(module: nn.Module, x: Tensor, width: int | None = None) -> Found:
     """Try a module whose dropout layers are exchanged, on two examples x [2, *shape].
 
     Args:
-        module: left as it is.
         x: the examples.
         width: numbers that it must return for an example; None for any.
 

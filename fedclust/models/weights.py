@@ -47,10 +47,8 @@ class _OtherError(Exception):
 
 
 def file_digest(key: str, file: str) -> str:
-    """SHA-256 of a file, hexadecimal digits.
-
-    Raises:
-        ConfigError: there is none, or its name has another digest, as in resnet18-f37072fd.pth.
+    """SHA-256 of a file, hexadecimal digits. Raises `ConfigError` if there is none, or its name has
+    another digest, as in resnet18-f37072fd.pth.
     """
     allowed = "a file with a state dict, PyTorch's or safetensors', and there is none"
     require(Path(file).is_file(), key, file, allowed)
@@ -117,9 +115,7 @@ def _safetensors(path: Path) -> dict[str, Any]:
 
 def fill(key: str, file: str, module: nn.Module, state: State) -> None:
     """Give a module the values of a state dict; what the file lacks of the last layer, stays.
-
-    Raises:
-        ConfigError: names or shapes differ.
+    Raises `ConfigError` if names or shapes differ.
     """
     own, name = module.state_dict(), type(module).__name__
     if all(one.startswith(_LIGHTNING) and one not in own for one in state):
@@ -152,7 +148,6 @@ def beginning(
     """The module that `make` builds, beginning with the weights of a file, a part of it frozen.
 
     Args:
-        make: builds the architecture.
         file: state dict that it begins with; None for what its constructor draws.
         frozen: names of parameters, of what holds them, or patterns such as `layer[12].*`: they are
             neither trained nor part of a model's row. A normalisation all of whose parameters are

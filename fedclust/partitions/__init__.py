@@ -1,3 +1,1 @@
-"""Arrays to clients: each module holds one frozen dataclass with `pool` and `split`
-(`types.Partition`).
-"""
+"""Arrays to clients: in each module a frozen dataclass with `pool` and `split`."""

@@ -44,10 +44,8 @@ class ClassShares(ClassSubsets):
         require(sizes == "equal", "partition.cluster_sizes", sizes, allowed)
 
     def divided(self, owns: npt.NDArray[np.float64], supply: Rows, stream: Stream) -> Rows:
-        """Training examples of every class for every cluster, [G, Y].
-
-        Raises:
-            ConfigError: a cluster has too few even if its classes are shared equally.
+        """Training examples of every class for every cluster, [G, Y]. Raises `ConfigError` if a
+        cluster has too few even if its classes are shared equally.
         """
         rng, reserve = stream.numpy(), self.reserve
         owners = np.maximum(owns.sum(0), 1)

@@ -66,10 +66,8 @@ class ClassTransform(Transform):
         return with_concepts(pool, x=x, image=torch.where(own.unsqueeze(1), place[image], plain))
 
     def chosen(self, dataset: Dataset) -> Tensor:
-        """The classes whose images differ, [m] int64 ascending.
-
-        Raises:
-            ConfigError: the dataset has not such classes, or not so many.
+        """The classes whose images differ, [m] int64 ascending. Raises `ConfigError` if the dataset
+        has not such classes, or not so many.
         """
         num_classes = dataset.num_classes
         if isinstance(self.classes, int):

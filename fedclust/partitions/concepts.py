@@ -53,7 +53,6 @@ def with_concepts(
     """The pool whose N rows occur under G concepts each.
 
     Args:
-        pool: the rows.
         x: stored images; None for those of `pool`.
         image: [N, G] int64 place in `x` under every concept; None where all share that of `pool`.
         y: [N, G, …] targets under every concept; None where all share those of `pool`.
@@ -80,13 +79,9 @@ def dealt(
     """Train split, test split and group [M] of the base's clients, each under one concept.
 
     Args:
-        base: who owns which example.
-        concepts: G.
         assignment: `balanced`: every concept as often as can be, in random order; `in_order`:
             likewise, the first clients have concept 0; `uniform`: every client draws its own, so
             that some may be rare or absent.
-        dataset: the arrays.
-        stream: the partition's randomness.
 
     Raises:
         ConfigError: there are fewer clients than concepts to balance.

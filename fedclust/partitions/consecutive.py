@@ -25,11 +25,7 @@ class Consecutive(OfExamples):
     train_fraction: InnerFraction = 0.7  # share of the training part, rounded down
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
-        """Train split, test split and group [M], all -1.
-
-        Raises:
-            DataError: a piece has no training example.
-        """
+        """Splits, group [M] of -1; `DataError` if a piece has no training example."""
         total = len(dataset.y_train) + len(dataset.y_test)
         sizes = even(total, self.num_clients)
         train, test = hold_out(np.arange(total), sizes, self.train_fraction, stream.numpy())

@@ -6,10 +6,9 @@ That code does what its names do not say, and so does this one: `gaussian_blur` 
 blur a grey image along its columns only; `glass_blur` copies a pixel of a colour image over its
 neighbour, and exchanges one in two pixels of a grey image; `shear` takes angles.
 
-The pixels are recomputed and not those of the published files: another generator draws what is
-random, and the result is rounded to 8 bits and not truncated. Left out is what needs photographs or
-further packages: frost, snow, motion blur, spatter and edges; for grey images also fog, saturate,
-pixelate and elastic.
+Another generator draws what is random, and the result is rounded to 8 bits, not truncated. Left out
+is what needs photographs or further packages: frost, snow, motion blur, spatter and edges; for grey
+images also fog, saturate, pixelate and elastic.
 
 An image is [C, H, W] float64 in [0, 1]; a function changes n of them at once, [n, C, H, W].
 """

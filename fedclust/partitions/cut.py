@@ -64,9 +64,7 @@ def too_few(dataset: Dataset, what: str, remedy: str) -> DataError:
 
 
 def even(total: int, parts: int) -> Rows:
-    """Sizes of `parts` parts of `total` rows as `np.array_split` makes them, [parts]: larger ones
-    first.
-    """
+    """Sizes of `parts` parts of `total` rows as `np.array_split` makes them, larger first."""
     size, left = divmod(total, parts)
     return np.full(parts, size, dtype=np.int64) + (np.arange(parts) < left)
 
@@ -78,17 +76,13 @@ def labels(y: Tensor) -> Rows:
 
 
 def grouped(rows: Rows, owner: Rows, num_clients: int) -> Split:
-    """The split that gives pool row `rows[i]` [total] to client `owner[i]`, a client's rows in the
-    order given.
-    """
+    """The split that gives pool row `rows[i]` [total] to client `owner[i]`, in their order."""
     index = torch.from_numpy(rows[np.argsort(owner, kind="stable")].astype(np.int32))
     return Split(index, _offsets(np.bincount(owner, minlength=num_clients)))
 
 
 def consecutive(rows: Rows, sizes: Rows, cap: int | None = None) -> Split:
-    """The split that cuts `rows` [sum of sizes] into parts, each shortened to its first `cap`
-    rows.
-    """
+    """The split that cuts `rows` [sum of sizes] into parts, each of its first `cap` rows."""
     if cap is not None:
         place = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         rows, sizes = rows[place < cap], np.minimum(sizes, cap)

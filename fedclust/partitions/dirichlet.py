@@ -51,11 +51,7 @@ class DirichletLabels(OfExamples):
     min_examples: AtLeastOne = 10
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
-        """Train split, test split and group [M], all -1.
-
-        Raises:
-            ConfigError: no draw gave every client enough examples.
-        """
+        """Splits, group [M] of -1; `ConfigError` if no draw gives everybody enough."""
         check_test(dataset)
         y_train, y_test = labels(dataset.y_train), labels(dataset.y_test)
         if len(y_train) < self.min_examples * self.num_clients:

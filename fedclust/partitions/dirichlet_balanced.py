@@ -39,7 +39,5 @@ class BalancedDirichlet(DirichletLabels):
         return np.ones((self.num_clients, num_classes), dtype=bool)
 
     def instead(self, room: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Who shares a class whose draw is for full clients alone; `room` is of those who have
-        it.
-        """
+        """Who shares a class whose draw is for full clients alone; `room` is of its owners."""
         return room

@@ -1,4 +1,4 @@
-"""Ditto's FashionMNIST, five classes each (Li et al., ICML 2021), used by FlexCFL (arXiv
+"""Ditto's FashionMNIST, five classes each (Li et al., ICML 2021), as in FlexCFL (arXiv
 2108.09749).
 """
 

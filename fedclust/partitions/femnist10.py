@@ -65,10 +65,8 @@ class Femnist10(Ranged):
         require(fits, "partition.total", self.total, f"{each}, or null for the sizes as drawn")
 
     def pool(self, dataset: Dataset) -> Pool:
-        """The training images of the ten classes, relabelled 0 to 9.
-
-        Raises:
-            ConfigError: the dataset has no ten classes from `first_class` on.
+        """The training images of the ten classes, relabelled 0 to 9. Raises `ConfigError` if the
+        dataset has no ten classes from `first_class` on.
         """
         y = self._relabelled(dataset)
         x, y = dataset.x_train[y >= 0], y[y >= 0]
@@ -117,9 +115,7 @@ class Femnist10(Ranged):
         return y.masked_fill((y < 0) | (y >= _CLASSES), -1)
 
     def _each(self, rng: np.random.Generator) -> Rows:
-        """Images of each owned class, [M]: max(2, int(q / 3)), q lognormal(4, 1) + 5 scaled to
-        `total`.
-        """
+        """Images of each owned class, [M]: max(2, int(q / 3)), q lognormal(4, 1) + 5 scaled."""
         drawn = (rng.lognormal(4, 1, self.num_clients) + 5) / _OWNED
         low, high = 0.0, 1.0
         if self.total is not None:
@@ -131,9 +127,7 @@ class Femnist10(Ranged):
         return _at_least_two(high * drawn)
 
     def _affordable(self, dataset: Dataset, counts: Rows, supply: Rows) -> Rows:
-        """Counts [M, 10] that no class runs out of: one with too few images is shared out in
-        proportion.
-        """
+        """Counts [M, 10] of classes; those with too few images are shared out in proportion."""
         demand = counts.sum(0)
         share = np.minimum(1.0, supply / np.maximum(demand, 1))
         fits: Rows = (counts * share).astype(np.int64)

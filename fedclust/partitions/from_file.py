@@ -36,10 +36,8 @@ class FromFile(Ranged):
         return replace(self.base.pool(dataset), in_order=False)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
-        """Train split, test split and group [M], -1 where the table has no group.
-
-        Raises:
-            DataError: the table is missing, unreadable or inconsistent, or tests on training rows.
+        """Train split, test split and group [M], -1 where the table has no group. Raises
+        `DataError` if the table is missing, unreadable or inconsistent, or tests on training rows.
         """
         train, test, group = read_table(Path(self.path))
         both = test.index[torch.isin(test.index, train.index)]

@@ -27,18 +27,14 @@ from fedclust.partitions.power_law import class_counts
 
 @dataclass(frozen=True, kw_only=True)
 class IID(OfExamples):
-    """Examples drawn uniformly without replacement; no true groups.
+    """Examples drawn uniformly without replacement; no true groups."""
 
-    Attributes:
-        num_clients: M.
-        sizes: equal cuts the dataset's training and test set into equal parts; power_law pools both
-            sets, draws the sizes as `PowerLaw` with two classes does and keeps 90 % of each client
-            for training (FlexCFL, arXiv 2108.09749, Table I).
-        examples_per_client: at most this many training examples per client, None for all.
-    """
-
-    num_clients: Clients
+    num_clients: Clients  # M
+    # equal cuts the dataset's training and test set into equal parts; power_law pools both sets,
+    # draws the sizes as `PowerLaw` with two classes does and keeps 90 % of each client for training
+    # (FlexCFL, arXiv 2108.09749, Table I)
     sizes: Literal["equal", "power_law"] = "equal"
+    # at most this many training examples per client, None for all
     examples_per_client: AtLeastOne | None = None
 
     @property

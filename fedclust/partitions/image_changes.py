@@ -64,11 +64,7 @@ class Change:
         return any(step.corruption and step.corruption.draws for step in self.steps)
 
     def check(self, channels: int, dataset: str) -> None:
-        """Refuse corruptions that are not defined for images with so many channels.
-
-        Raises:
-            ConfigError: naming the bank.
-        """
+        """Refuse, by a `ConfigError`, corruptions that images of so many channels cannot have."""
         for step in self.steps:
             channels = 3 if step.colours else channels
             part = step.corruption
@@ -79,11 +75,7 @@ class Change:
 
 
 def parsed(text: str) -> Change:
-    """The change that a text names.
-
-    Raises:
-        ConfigError: it names none.
-    """
+    """The change that a text names; a `ConfigError` if it names none."""
     steps = [_step(part.split(), text) for part in text.split("+")]
     return Change(text, tuple(step for step in steps if step is not None))
 

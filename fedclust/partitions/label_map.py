@@ -85,10 +85,8 @@ class LabelMap(Ranged):
         return len(self.table(dataset))
 
     def table(self, dataset: Dataset) -> Tensor:
-        """New label of every class under every concept, [G, Y] int64.
-
-        Raises:
-            ConfigError: the table does not fit the classes of the dataset.
+        """New label of every class under every concept, [G, Y] int64. Raises `ConfigError` if the
+        table does not fit the classes of the dataset.
         """
         num_classes = dataset.num_classes
         rows = [list(row) for row in self._rows(num_classes)]

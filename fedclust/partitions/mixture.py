@@ -1,6 +1,4 @@
-"""Clients whose examples come from several concepts in known shares: FedSoft (arXiv 2112.06053),
-FedEM (arXiv 2108.10252).
-"""
+"""Clients whose examples mix several concepts: FedSoft (arXiv 2112.06053), FedEM (2108.10252)."""
 
 from __future__ import annotations
 
@@ -32,17 +30,14 @@ class Mixture(Ranged):
     An example occurs once, under one concept. `federation.concept_shares` gives the shares
     of a federation. Group of a client: its largest share, the first of equal ones; purity then
     speaks of that share only, `share_error` of all.
-
-    Attributes:
-        base: a partition with concepts; which one its clients have is not kept.
-        shares: `dirichlet`: drawn for every client from Dirichlet(alpha, …, alpha); `linear`: of
-            two concepts, client i has the share (i + 1/2) / M of the first; or a list of shares of
-            every concept, given to equally many clients each, in random order.
-        alpha: of `dirichlet`; 1 is uniform on the simplex.
     """
 
-    base: ConceptPartition
+    base: ConceptPartition  # a partition with concepts; which one its clients have is not kept
+    # `dirichlet`: drawn for every client from Dirichlet(alpha, …, alpha); `linear`: of two
+    # concepts, client i has the share (i + 1/2) / M of the first; or a list of shares of every
+    # concept, given to equally many clients each, in random order
     shares: Literal["dirichlet", "linear"] | Sequence[Sequence[Probability]] = "dirichlet"
+    # of `dirichlet`; 1 is uniform on the simplex
     alpha: Annotated[Positive, OnlyWith("shares", "dirichlet")] = 0.4
 
     def __post_init__(self) -> None:

@@ -52,10 +52,8 @@ class PowerLaw(OfExamples):
     max_per_class: AtLeastOne | None = None  # images of a class that are used at all, None for all
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
-        """Train split, test split and group [M].
-
-        Raises:
-            DataError: a class has too few images for the first ten of every client.
+        """Train split, test split and group [M]. Raises `DataError` if a class has too few images
+        for the first ten of every client.
         """
         y = labels(torch.cat([dataset.y_train, dataset.y_test]))
         rng = stream.fold(0).numpy()

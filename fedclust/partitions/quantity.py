@@ -31,38 +31,28 @@ class Quantity(Ranged):
     """The clients of a base partition, with training examples in drawn proportions.
 
     Their groups and test examples stay.
-
-    Attributes:
-        base: who owns which example, and of which group.
-        law: of the proportions: `dirichlet`: Dirichlet(beta, …, beta); `lognormal`: exp of a normal
-            variable with mean 4 and standard deviation 2, plus 50, at most 1000;
-            `truncated_normal`: normal around 0.5 with the standard deviation `spread`, between 0
-            and 1.
-        beta: of `dirichlet`; small: few clients have nearly all.
-        spread: of `truncated_normal`.
-        deal: `within_groups`: the clients of a group deal out all its training examples anew, those
-            without a group as one; for clients that draw from the same distribution. `cap`: a
-            client keeps the first part of its own, in proportion to the largest draw, rounded up.
-        min_examples: training examples every client has at least; with `cap`, unless the base gives
-            it fewer.
     """
 
-    base: Partition
+    base: Partition  # who owns which example, and of which group
+    # of the proportions: `dirichlet`: Dirichlet(beta, …, beta); `lognormal`: exp of a normal
+    # variable with mean 4 and standard deviation 2, plus 50, at most 1000; `truncated_normal`:
+    # normal around 0.5 with the standard deviation `spread`, between 0 and 1
     law: Literal["dirichlet", "lognormal", "truncated_normal"] = "dirichlet"
+    # of `dirichlet`; small: few clients have nearly all
     beta: Annotated[Positive, OnlyWith("law", "dirichlet")] = 0.5
-    spread: Annotated[Positive, OnlyWith("law", "truncated_normal")] = 0.3
+    spread: Annotated[Positive, OnlyWith("law", "truncated_normal")] = 0.3  # of `truncated_normal`
+    # `within_groups`: the clients of a group deal out all its training examples anew, those without
+    # a group as one; for clients that draw from the same distribution. `cap`: a client keeps the
+    # first part of its own, in proportion to the largest draw, rounded up.
     deal: Literal["within_groups", "cap"] = "within_groups"
+    # training examples every client has at least; with `cap`, unless the base gives it fewer
     min_examples: AtLeastOne = 10
 
     def pool(self, dataset: Dataset) -> Pool:
         return base_pool(self.base, dataset)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
-        """Train split, test split and group [M].
-
-        Raises:
-            DataError: a group has too few examples for all its clients.
-        """
+        """Splits and group [M]; `DataError` if a group has too few examples for its clients."""
         with of_base():
             train, test, group = self.base.split(dataset, stream.fold(0))
         weight = self._drawn(len(train.count), stream.fold(1).numpy())

@@ -1,5 +1,5 @@
-"""Rotated images: LCFL (arXiv 2407.09360), CFL-MGD (Electronics 2023, 12, 1972), IFCA (arXiv
-2006.04088).
+"""Rotated images: LCFL (arXiv 2407.09360), CFL-MGD (Electronics 2023, 12, 1972), IFCA
+(2006.04088).
 """
 
 from __future__ import annotations
@@ -24,15 +24,12 @@ class Rotated(Ranged):
     Within a group the training images are permuted and cut into equal parts, the test images cut as
     they are; so every image occurs once per rotation and never twice within one. Group of a client:
     its rotation.
-
-    Attributes:
-        num_clients: M, a multiple of `num_rotations`; LCFL 1200 and 2400 on MNIST, 200 on CIFAR-10.
-        num_rotations: 1, 2 or 4, since only quarter turns map pixels to pixels.
-        examples_per_client: at most this many training examples per client, None for all.
     """
 
+    # M, a multiple of `num_rotations`; LCFL 1200 and 2400 on MNIST, 200 on CIFAR-10
     num_clients: Clients
-    num_rotations: AtLeastOne
+    num_rotations: AtLeastOne  # 1, 2 or 4, since only quarter turns map pixels to pixels
+    # at most this many training examples per client, None for all
     examples_per_client: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
@@ -45,9 +42,7 @@ class Rotated(Ranged):
 
     def pool(self, dataset: Dataset) -> Pool:
         """Rotation after rotation, the training then the test images; rotated once, in uint8.
-
-        Raises:
-            ConfigError: the examples are no square images, or are normalised pixel by pixel.
+        Raises `ConfigError` if the examples are no square images, or are normalised pixel by pixel.
         """
         shape = dataset.shape
         needed = f"it needs square images, but an example of dataset={dataset.name} has shape "

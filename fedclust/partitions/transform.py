@@ -50,10 +50,8 @@ class Transform(Ranged):
         changes_of(self.bank)
 
     def pool(self, dataset: Dataset) -> Pool:
-        """The images under every entry of the bank.
-
-        Raises:
-            ConfigError: the examples are no images, or the bank is not for such images.
+        """The images under every entry of the bank. Raises `ConfigError` if the examples are no
+        images, or the bank is not for such images.
         """
         pool, changes = base_pool(self.base, dataset), changes_of(self.bank)
         everything = torch.arange(len(pool.x))
@@ -69,11 +67,7 @@ class Transform(Ranged):
 
 
 def changes_of(bank: Sequence[str]) -> list[Change]:
-    """The changes of a bank.
-
-    Raises:
-        ConfigError: an entry is none, there are fewer than two, or one occurs twice.
-    """
+    """The changes of a bank; `ConfigError` if one is unknown or repeated, or fewer than two are."""
     changes = [parsed(text) for text in bank]
     distinct = len(set(bank)) == len(bank) >= 2
     require(distinct, "partition.bank", list(bank), "two changes of images or more, each once")
@@ -87,12 +81,9 @@ def transformed(
     each of G changes, [n, G] int64.
 
     Args:
-        pool, changes, data_seed: the images [n, C, H, W], what is done to them, and the seed of
-            noise.
         chosen: [m] int64 ascending numbers of the images that are changed; the place of the others
             is that of the image as it is.
         kept: whether the images as they are are needed, though every change does something.
-        name: of the dataset, for messages.
 
     Raises:
         ConfigError: the examples are no images, or the changes are not for such images.
@@ -120,11 +111,7 @@ def transformed(
 
 
 def check_images(pool: Pool, changes: Sequence[Change], name: str) -> None:
-    """Refuse what is no image, or cannot be turned.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Refuse what is no image, or cannot be turned, by a `ConfigError` that names the key."""
     shape = tuple(pool.x.shape[1:])
     is_image = len(shape) == 3 and shape[0] in (1, 3) and pool.x.dtype == torch.uint8
     allowed = "it needs 8-bit images with one or three channels, but an example of "

@@ -53,10 +53,8 @@ def fetch(
 
 
 def installed(package: str, dataset: str, extra: str) -> Path:
-    """The folder of an installed package, which is not imported.
-
-    Raises:
-        ConfigError: it is not there; the message says which extra brings it.
+    """The folder of an installed package, which is not imported. Raises `ConfigError` if it is not
+    there; the message says which extra brings it.
     """
     spec = find_spec(package)
     if spec is None or spec.origin is None:
@@ -65,10 +63,8 @@ def installed(package: str, dataset: str, extra: str) -> Path:
 
 
 def read(what: str, where: Path | str, work: Callable[[], T], key: str = "data.root") -> T:
-    """What `work` reads from `where`, which the config key `key` decides.
-
-    Raises:
-        DataError: the file is corrupt or cannot be opened.
+    """What `work` reads from `where`, which the config key `key` decides. Raises `DataError` if the
+    file is corrupt or cannot be opened.
     """
     try:
         return work()

@@ -58,7 +58,6 @@ class Column:
         order: Sequence[str] | None = None,
     ) -> None:
         """Args:
-        name, values: see above.
         coding: what is said of the column by its name.
         rest: what is said of all columns of words.
         order: of its words, where the file knows one.
@@ -132,9 +131,7 @@ class Column:
         return Read(self.name, kind, words, indicated and bool(self.gaps.any()))
 
     def parts(self, how: Read) -> Iterator[tuple[str, npt.NDArray[np.float64], bool, bool]]:
-        """Features that the column becomes: name, values, whether it is of categories, and whether
-        it stays as it is.
-        """
+        """Features of the column: name, values, whether of categories, whether they stay."""
         if how.kind == "onehot":
             for word in how.words:
                 yield f"{self.name}={word}", (self.words == word).astype(np.float64), True, True

@@ -81,9 +81,7 @@ class NamedColumns:
         return replace(self, read=lambda name: self.read(name)[kept], size=len(kept), first=first)
 
     def whole(self, names: Sequence[str], label: Sequence[str] = ()) -> None:
-        """Raise a `DataError` that tells of all columns of these that have gaps, among them those
-        of the label.
-        """
+        """Raise a `DataError` that tells of all columns of these and the label with gaps."""
         import pandas as pd
 
         gaps = {name: np.flatnonzero(pd.isna(self.read(name))) for name in names}
@@ -194,9 +192,7 @@ class NamedColumns:
         return self._codes(name, self.values("dataset.unit", name))[0]
 
     def _codes(self, name: str, values: Array) -> tuple[Tensor, tuple[str, ...]]:
-        """The number of every value among the distinct ones in sorted order [N] int64, and their
-        names.
-        """
+        """Numbers of the values among the distinct ones, sorted, [N] int64, and their names."""
         try:
             known, codes = np.unique(values, return_inverse=True)
         except (TypeError, ValueError) as error:  # words and numbers have no order
@@ -230,11 +226,7 @@ class NamedColumns:
 
 
 def only_named(what: str, names: Iterable[str]) -> NamedColumns:
-    """Columns without values, whose names alone are looked at.
-
-    Raises:
-        DataError: two have one name.
-    """
+    """Columns of which only the names are looked at; a `DataError` if two have one name."""
     return NamedColumns(what=what, names=[*names], read=lambda _: np.empty(0), size=0)
 
 

@@ -98,11 +98,8 @@ class Csv(CsvSigns, Tabular):
         return [*super().used, *listed(self.split)]
 
     def load(self, targets: Targets = "classes") -> Dataset:
-        """The arrays, [N, F] float32, for a task that predicts `targets`.
-
-        Raises:
-            DataError: the file is missing or unreadable, lacks a column, or a column holds what it
-                may not.
+        """The arrays, [N, F] float32, for a task that predicts `targets`. Raises `DataError` if the
+        file is missing or unreadable, lacks a column, or a column holds what it may not.
         """
         path = Path(self.path)
         # classes are words; what other tasks predict is read as inputs are
@@ -198,9 +195,7 @@ class Csv(CsvSigns, Tabular):
 
 def table_files(what: str, path: Path) -> list[Path]:
     """The files of a table: one, or all .csv or .parquet files of a folder, hidden ones aside.
-
-    Raises:
-        DataError: there is none, or one is no plain file.
+    Raises `DataError` if there is none, or one is no plain file.
     """
     kinds = " or ".join(_ENDS)
     if not path.is_dir():
@@ -242,10 +237,8 @@ def csv_table(
     """The table of a CSV file.
 
     Args:
-        what, path: the dataset's kind, which begins messages, and the file.
         needed: columns that are asked for.
         words: columns that stay text, of which only an empty field is a gap.
-        separator, decimal, encoding: see `CsvSigns`.
 
     Raises:
         DataError: it is another encoding, two columns have one name, or a row has more fields than

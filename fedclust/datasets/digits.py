@@ -1,6 +1,4 @@
-"""Handwritten digits 8x8 (Alpaydin, Kaynak 1998; UCI) embedded in scikit-learn: no file, no
-download.
-"""
+"""Handwritten digits 8x8 (Alpaydin, Kaynak 1998; UCI) embedded in scikit-learn: no download."""
 
 from __future__ import annotations
 

@@ -31,23 +31,17 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixe
 
 @dataclass(frozen=True, kw_only=True)
 class Features(Ranged):
-    """A network that is run over all examples, and what of it models see.
+    """A network that is run over all examples, and what of it models see."""
 
-    Attributes:
-        model: name of a network of torchvision, or of timm as in timm:vit_small_patch16_224; a
-            mapping with `_target_` is one of a user's own.
-        weights: file with its state dict.
-        layer: name of the submodule whose outputs are taken; None for what enters the last linear
-            layer.
-        size: side that pictures are resized to; None as they are.
-        pixels: dataset, as the data set scales them, or imagenet, by the statistics that networks
-            of torchvision are trained with.
-    """
-
+    # name of a network of torchvision, or of timm as in timm:vit_small_patch16_224; a mapping with
+    # `_target_` is one of a user's own
     model: str | Mapping[str, Any]
-    weights: str
+    weights: str  # file with its state dict
+    # name of the submodule whose outputs are taken; None for what enters the last linear layer
     layer: str | None = None
-    size: Side | None = None
+    size: Side | None = None  # side that pictures are resized to; None as they are
+    # dataset, as the data set scales them, or imagenet, by the statistics that networks of
+    # torchvision are trained with
     pixels: Literal["dataset", "imagenet"] = "dataset"
 
     def of(self, pool: Pool, folder: Path, own: Build | None) -> Pool:
@@ -57,7 +51,6 @@ class Features(Ranged):
         memory the next time.
 
         Args:
-            pool: the examples.
             folder: where features are kept; none where nobody may write there.
             own: makes the user's own network, from `in_shape` and `num_classes`.
 

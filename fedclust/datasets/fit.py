@@ -57,10 +57,6 @@ class Fit:
         Nothing changes where the scale of the dataset has not looked at test rows. Pictures keep it
         where seeds differ: a few numbers of all training images, which test images hardly move.
 
-        Args:
-            dataset: the arrays.
-            federations: of every seed, on one pool, on the CPU.
-
         Raises:
             DataError: a feature has no value in a seed's training rows.
             ConfigError: two clients own a row that is to be scaled by client.

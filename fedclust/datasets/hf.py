@@ -1,8 +1,7 @@
 """Data sets of the Hugging Face library `datasets`: saved to disk, or from its Hub.
 
-`datasets` from version 4 on runs no code that comes with data; nothing here asks it to. Of a saved
-folder only its Arrow tables are read, and pictures are decoded here, from bytes or from files in
-that folder alone.
+`datasets` from version 4 on runs no code that comes with data. Of a saved folder only its Arrow
+tables are read, and pictures are decoded here, from bytes or from files in that folder alone.
 """
 
 from __future__ import annotations

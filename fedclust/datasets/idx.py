@@ -42,10 +42,8 @@ def load_idx(
 
 
 def read_idx(file: Path) -> Tensor:
-    """The bytes of an idx file, in the shape that its header gives.
-
-    Raises:
-        ValueError: the header is none of unsigned bytes, or the size is not what it says.
+    """The bytes of an idx file, in the shape that its header gives. Raises `ValueError` if the
+    header is none of unsigned bytes, or the size is not what it says.
     """
     content = np.fromfile(file, dtype=np.uint8)
     if len(content) < 4 or content[:3].tolist() != [0, 0, _BYTES]:

@@ -32,10 +32,8 @@ class Load(Windows):
     data_seed: Seed = 0  # seed of everything drawn, the same for all seeds of a run
 
     def load(self) -> Dataset:
-        """The windows, x [N, 1, 1, length] and y [N, horizon] in kW.
-
-        Raises:
-            DataError: there are too few days for a window of training or of tests.
+        """The windows, x [N, 1, 1, length] and y [N, horizon] in kW. Raises `DataError` if there
+        are too few days for a window of training or of tests.
         """
         stream = Stream.of(self.data_seed, "load")
         types = [i % len(TYPES) for i in range(self.households)]

@@ -50,7 +50,6 @@ def pictures(
     Args:
         what, key: the dataset's kind, and the key that decides where they are, for messages.
         sources: where each is, for messages, and itself.
-        number, size, grayscale, most: N, and how each is read.
 
     Raises:
         DataError: one cannot be read, or they differ in size where `size` is None.
@@ -75,9 +74,7 @@ def picture(source: Source, size: int | None, grayscale: bool, most: int = WHITE
     [H, W, 1 or 3].
 
     Args:
-        source: it.
         size: side after resizing, pixels; None leaves it.
-        grayscale: one channel instead of three.
         most: what is white in a picture of 16 bits, see `white`.
 
     Raises:

@@ -55,12 +55,8 @@ def bring(
     folder: Path | None = None,
     download: Callable[..., Any] = urllib.request.urlopen,
 ) -> list[Path]:
-    """Write one of `PUBLISHERS` below `root`, which is data.root; the files written.
-
-    Args:
-        name, root: see above.
-        folder: that holds the publisher's files; None downloads them.
-        download: opens an address.
+    """Write one of `PUBLISHERS` below `root`, which is data.root, from a `folder` with the
+    publisher's files; None downloads them. Returns the files written.
 
     Raises:
         DataError: the files are missing, other ones, or cannot be downloaded.

@@ -39,9 +39,7 @@ _KINDS = {"int64": "ui", "float32": "uif"}  # of arrays that become these
 
 
 def described(fed: Federation) -> dict[str, Any]:
-    """How the examples of a seed were made, see above; not yet those that a network makes of
-    them.
-    """
+    """How the examples of a seed were made, see above; not yet what a network makes of them."""
     pool = fed.pool
     kind = "uint8" if pool.x.dtype == torch.uint8 else "float32"
     return {

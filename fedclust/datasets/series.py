@@ -115,10 +115,7 @@ class Series(CsvSigns, Windows):
 
     def _at_odds(self, when: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
         """Remarks on clients whose steps are longer, or whose windows begin at another time of the
-        day, than those of others.
-
-        Args:
-            when: the first time and the step of every client.
+        day, than those of others; `when` has the first time and the step of every client.
         """
         if not when:
             return
@@ -197,9 +194,7 @@ class Series(CsvSigns, Windows):
         return table.reset_index(drop=True)
 
     def _values(self, client: str, table: Any, when: dict[str, tuple[Any, Any]]) -> Values:
-        """The channels of a client [steps, C], in the order of time; `when` gets its first time and
-        its step.
-        """
+        """The channels of a client [steps, C] in time; `when` gets its first time and step."""
         import pandas as pd
 
         where = f"series: client {client} has"

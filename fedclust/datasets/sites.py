@@ -28,17 +28,13 @@ _SHOWN = 4  # clients, or codes, that a remark names
 
 @dataclass(frozen=True)
 class SlipCheck:
-    """A slip that values of clients may show.
+    """A slip that values of clients may show."""
 
-    Attributes:
-        of: measurements, categories (classes are some), or both.
-        find: what is said of the values of every client, "" for nothing.
-        cure: what helps.
-    """
-
+    # measurements, categories (classes are some), or both
     of: Literal["measurements", "categories", "both"]
+    # what is said of the values of every client, "" for nothing
     find: Callable[[Mapping[str, Values]], str]
-    cure: str
+    cure: str  # what helps
 
 
 def tell_of_inputs(
@@ -47,7 +43,6 @@ def tell_of_inputs(
     """Remark on inputs that clients have in units or codes of their own, or have never measured.
 
     Args:
-        table, columns, whose: the table, its inputs and its clients.
         apart: whether each client is scaled by itself, so that units do not matter.
         indicated: whether the gaps of a column become an input of their own.
     """
@@ -100,7 +95,6 @@ def told(
     """What the checks say of the values of every client by its name, none of them missing.
 
     Args:
-        values: of the clients.
         what: they are, for the remark.
         is_coded: whether they are classes or categories, and no numbers.
         apart: whether units do not matter.

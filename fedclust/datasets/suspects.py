@@ -106,7 +106,6 @@ def tell(
     `read_targets` gives it, was made of, and numbers that stand for a gap.
 
     Args:
-        table, columns, label: the table, its inputs and targets.
         gaps: whether the gaps of a column become an input of their own.
         out: what leaves a column out, beside those that are out already.
     """

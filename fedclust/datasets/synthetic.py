@@ -1,6 +1,4 @@
-"""Synthetic(alpha, beta) of FedProx (Li et al., MLSys 2020), with the sizes of FlexCFL (arXiv
-2108.09749).
-"""
+"""Synthetic(alpha, beta) of FedProx (Li et al., MLSys 2020), with FlexCFL's sizes (2108.09749)."""
 
 from __future__ import annotations
 
@@ -28,22 +26,17 @@ class Synthetic(Ranged):
 
     The data depend on `data_seed` alone, so all seeds of a run share them; `owner` says whose they
     are, and partition=natural gives them to their device.
-
-    Attributes:
-        alpha: standard deviation, over devices, of the mean of a device's classifier. It changes no
-            label, neither here nor in the generator as published: the mean is added to every
-            class's weights alike, so the largest logit stays.
-        beta: standard deviation, over devices, of the mean of a device's inputs.
-        num_devices: number of devices.
-        total: number of examples, met within 1 % by scaling the drawn sizes; None leaves them as
-            drawn.
-        data_seed: seed of everything drawn.
     """
 
+    # standard deviation, over devices, of the mean of a device's classifier. It changes no label,
+    # neither here nor in the generator as published: the mean is added to every class's weights
+    # alike, so the largest logit stays.
     alpha: Annotated[NonNegative, Never(_ALIKE)] = 1.0
-    beta: NonNegative = 1.0
-    num_devices: Clients = 100
+    beta: NonNegative = 1.0  # standard deviation, over devices, of the mean of a device's inputs
+    num_devices: Clients = 100  # number of devices
+    # number of examples, met within 1 % by scaling the drawn sizes; None leaves them as drawn
     total: AtLeastOne | None = 75_349
+    # seed of everything drawn
     data_seed: Seed = 21  # its sizes as drawn already total 75,451
 
     def __post_init__(self) -> None:

@@ -27,10 +27,7 @@ _WORD = re.compile(r"[\w']+|[.,!?;]")
 
 def as_ids(what: str, x: npt.NDArray[Any], vocabulary: int) -> Tensor:
     """Token ids [N, *shape] in the smallest type that holds the vocabulary V; `what` begins
-    messages.
-
-    Raises:
-        DataError: they are no integers, or one lies outside 0 to V - 1.
+    messages. Raises `DataError` if they are no integers, or one lies outside 0 to V - 1.
     """
     if x.dtype.kind not in "ui":
         raise DataError(f"{what} of type {x.dtype}: token ids are integers")
@@ -65,11 +62,7 @@ class Characters:
         return {letter: place for place, letter in enumerate(self.letters)}
 
     def ids(self, what: str, texts: Sequence[str]) -> Tensor:
-        """The ids of texts of one length, [N, L].
-
-        Raises:
-            DataError: they differ in length, or are empty.
-        """
+        """The ids of texts of one length, [N, L]; `DataError` if they differ or are empty."""
         lengths = {len(text) for text in texts}
         if len(lengths) > 1 or 0 in lengths:
             raise DataError(
@@ -81,11 +74,7 @@ class Characters:
         return as_ids(what, rows.reshape(len(texts), -1), self.size)
 
     def classes(self, what: str, labels: Sequence[Any]) -> Tensor:
-        """The ids of labels, [N] int64.
-
-        Raises:
-            DataError: one is no character.
-        """
+        """The ids of labels, [N] int64. Raises `DataError` if one is no character."""
         odd = next((y for y in labels if str(y) not in self._place), None)
         if odd is not None:
             raise DataError(f"{what} has the label {odd}: with characters all must be one of them")
@@ -129,11 +118,7 @@ class Words:
 
 
 def text_of(what: str, given: Any) -> str:
-    """The text of an input: itself, or the last field of a list of them, as in Sent140.
-
-    Raises:
-        DataError: it is none.
-    """
+    """The text of an input: itself, or the last of a list, as in Sent140; else `DataError`."""
     text = given[-1] if isinstance(given, list) and given else given
     if not isinstance(text, str):
         odd = f"{what} has the input {str(given)[:_SHOWN]}, which is no text"

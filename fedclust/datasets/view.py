@@ -27,18 +27,13 @@ _CONTRAST = (0.2, 1.8)  # least and largest factor on the distances from a chann
 
 @dataclass(frozen=True, kw_only=True)
 class ImageToInput:
-    """From stored images to inputs.
+    """From stored images to inputs."""
 
-    Attributes:
-        crop: side of the part that is seen, in the middle unless it is drawn; None for the whole
-            image.
-        standardise: every input minus its own mean, over its own standard deviation.
-        augment: what training draws anew in every step: the place of the crop and a flip from left
-            to right, and a contrast in [0.2, 1.8].
-    """
-
+    # side of the part that is seen, in the middle unless it is drawn; None for the whole image
     crop: int | None
-    standardise: bool
+    standardise: bool  # every input minus its own mean, over its own standard deviation
+    # what training draws anew in every step: the place of the crop and a flip from left to right,
+    # and a contrast in [0.2, 1.8]
     augment: Augment
 
     @property

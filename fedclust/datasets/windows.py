@@ -47,7 +47,6 @@ class Windows(Ranged):
         series, float32 where that is enough and else float64.
 
         Args:
-            name: of the dataset.
             series: of every client [steps, C], what is predicted first.
             clients, group: their names, and true groups or None.
             scaled: whether channels are standardised by the parts for training, each step once.
@@ -112,16 +111,12 @@ class Windows(Ranged):
 
 
 def _fits_float32(y: Tensor) -> bool:
-    """Whether rounding to float32 hides nothing of how targets differ, as it would of a counter's
-    readings.
-    """
+    """Whether float32 hides nothing of how targets differ, as it would of a counter's readings."""
     return float((y.float() - y).abs().max()) <= 1e-6 * float(y.std(correction=0))
 
 
 def _moments(seen: Sequence[Values]) -> tuple[Values, Values]:
-    """Mean and standard deviation of every channel over all steps of training, [C, 1]; that of a
-    constant channel is 1.
-    """
+    """Mean and deviation of every channel over all training steps, [C, 1]; 1 where constant."""
     steps = np.concatenate(seen)
     std = steps.std(0)
     varies = (steps.max(0) > steps.min(0)) & (std > 0)  # the mean of equal fractions is rounded

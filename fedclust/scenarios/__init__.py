@@ -1,3 +1,1 @@
-"""Who joins, who is sampled and what shifts: one file per scenario, blind to the algorithm's
-state.
-"""
+"""Who joins, who is sampled and what shifts: one file per scenario, blind to the algorithm."""

@@ -278,12 +278,9 @@ class _Examples:
     def under(
         self, old: Tensor, new: Tensor, share: float, part: tuple[int, int] = (0, 1)
     ) -> Split:
-        """The split in which the first part of every client's examples has its new concept.
-
-        Args:
-            old, new: [M] int64 concepts.
-            share: of a client's examples that has the new one, rounded up.
-            part: (i, n): the i-th of n equal parts of the examples alone.
+        """The split in which the first part of every client's examples, a `share` rounded up, has
+        its `new` concept [M] instead of the `old` one; `part` (i, n) takes the i-th of n equal
+        parts alone.
         """
         i, n = part
         first, end = self.count * i // n, self.count * (i + 1) // n  # [M]
@@ -297,11 +294,8 @@ class _Examples:
         return split_of(index, size)
 
     def of_steps(self, concept: Tensor, steps: int) -> Split:
-        """The split with the examples of the first steps, each under the concept of its step.
-
-        Args:
-            concept: [S, M] int64 concepts of the first S steps.
-            steps: equal parts, one per step, that a client's examples are cut into.
+        """The split with the examples of the first S of `steps` equal parts, each under the
+        `concept` [S, M] of its step.
         """
         part = torch.arange(1, len(concept) + 1, device=self.count.device).unsqueeze(1)
         end = self.count * part // steps  # [S, M]

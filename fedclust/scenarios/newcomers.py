@@ -52,11 +52,7 @@ class Newcomers(Sampling):
         )
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
-        """Rounds without end, the clients that are still away not present.
-
-        Raises:
-            ConfigError: if there are too few clients for that.
-        """
+        """Rounds without end, clients still away not present; `ConfigError` if too few are left."""
         arrival = self._arrival(fed, seed)
 
         def arrive(rnd: Round, seen: Tensor) -> Round:  # noqa: ARG001
@@ -65,9 +61,7 @@ class Newcomers(Sampling):
         return self.play(fed, seed, arrive)
 
     def _arrival(self, fed: Federation, seed: int) -> Tensor:
-        """The round of arrival of every client, [M] int64, 0 for those that are there from the
-        start.
-        """
+        """The round of arrival of every client, [M] int64, 0 for those there from the start."""
         clients = fed.train.count.nonzero().squeeze(1)
         late = min(max(len(self.arrive_at), round(self.fraction * len(clients))), len(clients) - 1)
         most = f"at most {len(clients) - 1} rounds of arrival for {len(clients)} clients"

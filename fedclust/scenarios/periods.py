@@ -43,11 +43,7 @@ class Periods(Sampling):
         return f"the run ends in the first period: raise rounds above scenario.every={self.every}"
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
-        """Rounds without end.
-
-        Raises:
-            ConfigError: there is no such input, or too few periods.
-        """
+        """Rounds without end; `ConfigError` if there is no such input, or too few periods."""
         x = fed.pool.x.flatten(1)
         wide = x.shape[1]
         allowed = f"0 to {wide - 1}, since an example has {wide} numbers"

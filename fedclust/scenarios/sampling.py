@@ -38,11 +38,7 @@ class Sampling(Ranged):
     selection: Selected = "random"
 
     def cohort_size(self, available: int) -> int:
-        """Clients of one round out of `available`.
-
-        Raises:
-            ConfigError: if more are asked for than there are.
-        """
+        """Clients of one round out of `available`; `ConfigError` if more are asked for."""
         if self.clients_per_round is None:
             return max(1, round(self.participation * available))
         allowed = f"the federation has {available} clients with training data at that time"
@@ -62,9 +58,7 @@ class Sampling(Ranged):
         return self.cohort_size(available) / available
 
     def cohort(self, rnd: Round, seen: Tensor) -> Tensor:
-        """The clients of a round, [C] int64 sorted; `seen` [M] bool says who has been in a cohort
-        before.
-        """
+        """The clients of a round, [C] int64 sorted; `seen` [M] bool says who was in one before."""
         among = (rnd.present & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
         size = self.cohort_size(len(among))
         if self.selection == "round_robin_first" and not bool(seen[among].all()):
@@ -83,7 +77,6 @@ class Sampling(Ranged):
         """Rounds without end, from the data before round 0.
 
         Args:
-            fed, seed: see `rounds`.
             change: what happens at the start of a round. It gets the round as it would be if
                 nothing happened, with an empty cohort, and [M] bool who has been in a cohort
                 before.

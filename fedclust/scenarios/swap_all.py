@@ -35,11 +35,7 @@ class SwapAll(Sampling):
     single_pair: bool = False  # at most one pair per round
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
-        """Rounds without end; nobody swaps in round 0.
-
-        Raises:
-            ConfigError: if there is nobody to swap with.
-        """
+        """Rounds without end, no swap in round 0; `ConfigError` if there is nobody to swap with."""
         number = fed.num_clients
         require(number >= 2, "partition.num_clients", number, "2 or more, to swap data")
         return self.play(fed, seed, self._swap)

@@ -39,11 +39,7 @@ class SwapPart(Sampling):
     abort_round: bool = False
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
-        """Rounds without end; nobody swaps in round 0.
-
-        Raises:
-            ConfigError: if no two clients have classes to exchange.
-        """
+        """Rounds without end, no swap in round 0; `ConfigError` if nobody can swap a class."""
         needed = "two clients must each own, in training and test data, a class the other lacks; "
         cure = "choose a partition that splits by label"
         require(is_swappable(fed), "scenario", "swap_part", needed + cure)

@@ -13,25 +13,19 @@ from fedclust.helpers.rng import uniform
 
 
 def matched(rnd: Round, eligible: Tensor) -> Tensor:
-    """A random perfect matching of the clients `eligible` [E], pairs [E // 2, 2] int64 in random
-    order.
-    """
+    """A random perfect matching of `eligible` [E], pairs [E // 2, 2] int64 in random order."""
     order = (rnd.stream("swap").keys(eligible) >> 1).argsort(stable=True)
     return eligible[order][: len(eligible) // 2 * 2].view(-1, 2)
 
 
 def chosen(rnd: Round, pairs: Tensor, probability: float) -> Tensor:
-    """Those of `pairs` [S, 2] that swap in this round, each with the probability, in their
-    order.
-    """
+    """Those of `pairs` [S, 2], in order, that swap in this round, each with the probability."""
     chance = uniform(rnd.stream("swap_chance").keys(pairs[:, 0]), 1).squeeze(1)
     return pairs[chance < probability]
 
 
 def exchanged(fed: Federation, pairs: Tensor) -> Federation:
-    """The federation after both clients of every pair [S, 2] exchanged all data; groups follow the
-    data.
-    """
+    """The federation after both clients of every pair [S, 2] exchanged all data and groups."""
     owner = torch.arange(fed.num_clients, device=pairs.device)  # whose data a client gets
     owner[pairs[:, 0]], owner[pairs[:, 1]] = pairs[:, 1], pairs[:, 0]
     moved: dict[str, Any] = {name: _of_owners(one, owner) for name, one in fed.splits.items()}
@@ -86,9 +80,7 @@ def exchanged_labels(fed: Federation, pairs: Tensor, label: Tensor) -> Federatio
 
 
 def _given(split: Split, y: Tensor, pairs: Tensor, label: Tensor) -> Split:
-    """The split after the exchange; clients outside the pairs [S, 2] are not looked at one by
-    one.
-    """
+    """The split after the exchange; clients outside the pairs [S, 2] are not visited."""
     clients = pairs.flatten()
     index, real = _rows(split, clients)
     given = real & (y[index] == label.flatten().unsqueeze(1))
@@ -108,8 +100,6 @@ def _given(split: Split, y: Tensor, pairs: Tensor, label: Tensor) -> Split:
 
 
 def _rows(split: Split, clients: Tensor) -> tuple[Tensor, Tensor]:
-    """Padded pool rows of `clients` [C], and which of them are no padding: [C, n] int64 and
-    bool.
-    """
+    """Padded pool rows of `clients` [C], and which are no padding: [C, n] int64 and bool."""
     index, count = split.take(clients)
     return index, torch.arange(index.shape[1], device=index.device) < count.unsqueeze(1)

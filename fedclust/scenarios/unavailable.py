@@ -28,17 +28,14 @@ class Unavailable(Sampling):
 
     Both are drawn anew per client and round. Of a cohort in which everybody would drop out, one
     client stays.
-
-    Attributes:
-        dropout: probability that a sampled client drops out; nothing is sent to or from it.
-        stragglers: probability that a client does part of its work only.
-        min_work: that part is uniform in [min_work, 1), rounded up to whole steps.
     """
 
     shifts: ClassVar[bool] = False
 
+    # probability that a sampled client drops out; nothing is sent to or from it
     dropout: BelowOne = 0.1
-    stragglers: Probability = 0.0
+    stragglers: Probability = 0.0  # probability that a client does part of its work only
+    # that part is uniform in [min_work, 1), rounded up to whole steps
     min_work: Annotated[Fraction, OnlyWithout("stragglers", 0)] = 0.1
 
     def samples_all(self, num_clients: int) -> bool:

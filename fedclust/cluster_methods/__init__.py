@@ -1,8 +1,7 @@
 """Distances to labels, one file each; here what every method does before and after.
 
-Each is a frozen dataclass that does what `fedclust.verbs.ClusterMethod` asks for, with labels that
-are consecutive from 0 in the order of each cluster's first client. Same distances and stream, same
-labels.
+Labels are consecutive from 0 in the order of each cluster's first client. Same distances and
+stream, same labels.
 """
 
 from __future__ import annotations
@@ -31,9 +30,7 @@ Rule = Literal["silhouette", "gap", "eigengap", "stability"]
 
 def as_matrix(distance: Tensor) -> Floats:
     """The distances [C, C] float64 on the CPU, a copy made exactly symmetric with a zero diagonal.
-
-    Raises:
-        DivergedError: if one is not finite.
+    Raises `DivergedError` if one is not finite.
     """
     assert distance.shape == (len(distance), len(distance)), tuple(distance.shape)
     if not bool(torch.isfinite(distance).all()):

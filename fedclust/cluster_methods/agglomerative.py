@@ -1,6 +1,4 @@
-"""Agglomerative clustering: the two closest clusters are merged until k are left, or all are far
-apart.
-"""
+"""Agglomerative clustering: the closest clusters merge until k are left, or all are far apart."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ def gap(distance: Floats, most: int, splitter: Splitter, stream: Stream) -> int:
 
     gap(k) is how much lower the logarithm of the scatter inside k clusters is than that of uniform
     points in the box around the clients; s is the standard error of the latter. Asks for 20
-    clusterings of uniform points for every k. Three groups that are as far apart as each other can
-    pass for one, since two clusters explain no more of them than of uniform points.
+    clusterings of uniform points for every k. Three equidistant groups can pass for one, since two
+    clusters explain no more of them than of uniform points.
     """
     points = coordinates(distance)
     generator = stream.fold(1).numpy()

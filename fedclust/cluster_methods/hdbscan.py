@@ -1,6 +1,4 @@
-"""HDBSCAN: DBSCAN over all radii at once, keeping the most stable clusters; finds their number
-itself.
-"""
+"""HDBSCAN: DBSCAN over all radii at once, keeping the most stable clusters, however many."""
 
 from __future__ import annotations
 

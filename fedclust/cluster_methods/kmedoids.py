@@ -17,20 +17,15 @@ Variant = Literal["fasterpam", "alternate"]
 
 @dataclass(frozen=True, kw_only=True)
 class KMedoids(CountOrAuto):
-    """k-medoids on given distances.
+    """k-medoids on given distances."""
 
-    Attributes:
-        variant: `fasterpam` (Schubert, Rousseeuw, Information Systems 2021), the best of several
-            starts; or `alternate` (Park, Jun, Expert Systems with Applications 2009) as in
-            scikit-learn-extra, which the LCFL code uses: started from the k most central clients,
-            it can merge true clusters.
-        starts: of fasterpam: the greedy one (PAM's BUILD) and random ones.
-        max_iter: at most so many passes of one start.
-    """
-
+    # `fasterpam` (Schubert, Rousseeuw, Information Systems 2021), the best of several starts; or
+    # `alternate` (Park, Jun, Expert Systems with Applications 2009) as in scikit-learn-extra, which
+    # the LCFL code uses: started from the k most central clients, it can merge true clusters
     variant: Variant = "fasterpam"
+    # of fasterpam: the greedy one (PAM's BUILD) and random ones
     starts: Annotated[Starts, OnlyWith("variant", "fasterpam")] = 10
-    max_iter: AtLeastOne = 300
+    max_iter: AtLeastOne = 300  # at most so many passes of one start
 
     def split(self, distance: Floats, stream: Stream) -> Split:
         if self.variant == "alternate":

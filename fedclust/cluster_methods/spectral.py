@@ -16,8 +16,6 @@ class Spectral(CountOrAuto):
     """Spectral clustering (Ng, Jordan, Weiss, NIPS 2001) with affinity exp(-D^2 / (2 sigma^2)).
 
     sigma is the median of the positive distances.
-
-    Its attributes are those of `CountOrAuto`.
     """
 
     def split(self, distance: Floats, stream: Stream) -> Split:

@@ -1,4 +1,1 @@
-"""Dissimilarities of clients, one file each.
-
-Each is a frozen dataclass that does what `fedclust.verbs.ClusterMetric` asks for.
-"""
+"""Dissimilarities of clients, one file each, as `fedclust.verbs.ClusterMetric` asks for them."""

@@ -14,8 +14,7 @@ Differs from the released code (dariofenoglio98/FLUX 43aadbe, public/models.py:5
 - Each of the four blocks (mean, deviation, those of the classes) is scaled to a mean square of 1
   over the clients; the code scales 22 blocks of its own, one for every class's mean and deviation.
 - The deviation of a class of which a client has one example is 0.
-`algorithm=flux` is the whole method, which serves clients without labels too, and says how the
-code's differs.
+`algorithm=flux` is the whole method.
 """
 
 from __future__ import annotations
@@ -106,12 +105,9 @@ def orthonormal(width: int, count: int) -> Tensor:
 
 
 def moments(latent: Tensor, ids: Tensor, rnd: Round, times: Tensor | None = None) -> list[Tensor]:
-    """Means and standard deviations of `latent` [C, n, d], of all examples and of each class.
-
-    Args:
-        latent: [C, n, d], of anything past the count.
-        ids: [C] int64 clients.
-        times: [C, n] how often each example counts; None for once.
+    """Means and standard deviations of `latent` [C, n, d], of anything past the count, over all
+    examples of the clients `ids` [C] and over those of each class; each counts `times` [C, n], None
+    for once.
 
     Returns:
         Mean [C, d], deviation [C, d], those of the classes [C, Y * d] each, -1 for absent ones.

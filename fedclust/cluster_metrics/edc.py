@@ -45,12 +45,8 @@ class EDC(Ranged):
 
 
 def embedding(models: Tensor, common: Tensor, num_components: int) -> Tensor:
-    """Cosines of every update with the leading singular directions, [C, m] float64.
-
-    Args:
-        models: [C, P] the clients' models.
-        common: [1, P] the model they began with.
-        num_components: m in [1, C].
+    """Cosines of every update, from the `common` model [1, P] to the clients' [C, P], with the m <=
+    C leading singular directions, [C, m] float64.
 
     Raises:
         DivergedError: if an update is not finite.

@@ -16,11 +16,7 @@ _FARTHEST = 1e30  # inputs of any model are nearer
 
 
 def last_width(clients: Clients) -> int:
-    """Inputs of the model's last layer.
-
-    Raises:
-        ConfigError: if it is not a linear layer with a bias.
-    """
+    """Inputs of the model's last layer; a `ConfigError` if it is not a linear layer with a bias."""
     names = clients.layout.last_layers()
     shapes = [clients.layout.shapes[clients.layout.names.index(name)] for name in names]
     linear = len(shapes) == 2 and len(shapes[0]) == 2 and shapes[1] == shapes[0][:1]

@@ -161,9 +161,7 @@ METRICS: dict[str, Meaning] = {
 
 
 def headline_of(names: Collection[str]) -> str:
-    """The score by which a task judges, among the metrics that a job has recorded: the one that
-    also has a mean over clients.
-    """
+    """The score by which a task judges: the recorded one that also has a mean over clients."""
     return next((name for name in names if f"{name}_client_mean" in names), "accuracy")
 
 
@@ -202,10 +200,7 @@ def document(
     title: str = "",
 ) -> None:
     """Add a metric, which may be recorded from now on under its name in `rounds.csv`; for the rest
-    see `Meaning`.
-
-    Raises:
-        ConfigError: when the name already means something else.
+    see `Meaning`. Raises `ConfigError` when the name already means something else.
     """
     meaning = Meaning(text, unit, better, title)
     if name in _learned:  # the file itself says it better than what an earlier job has kept of it
@@ -228,9 +223,7 @@ def learn(name: str, meaning: Meaning) -> Meaning:
 
 def meaning(name: str, key: str) -> Meaning:
     """What the metric `name` is; `key` is the config key, or the place, that it was given in.
-
-    Raises:
-        ConfigError: for a name that nobody documented.
+    Raises `ConfigError` for a name that nobody documented.
     """
     if str(name) not in METRICS:  # a config may give anything
         others = f"one of {', '.join(METRICS)}, or one added by fedclust.metrics.document"

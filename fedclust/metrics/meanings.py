@@ -1,7 +1,7 @@
 """The meanings of a user's own metrics, kept in the job's folder as `metrics.json`.
 
-A method outside the package documents its numbers in its own file, which a report never imports; so
-a run writes `metrics.json` as soon as it records such a number. Runs without any have no such file.
+A report never imports the user's file, so a run writes `metrics.json` as soon as it records such a
+number.
 """
 
 from __future__ import annotations
@@ -37,11 +37,8 @@ def write_meanings(folder: Path, names: Collection[str]) -> None:
 
 
 def read_meanings(folder: Path) -> None:
-    """Add the metrics that a job documents to those this process knows.
-
-    Raises:
-        DataError: for a file that cannot be read, or a name that this process knows with another
-            unit or direction.
+    """Add the metrics that a job documents to those this process knows. Raises `DataError` for a
+    file that cannot be read, or a name that this process knows with another unit or direction.
     """
     for name, meaning in _read(folder).items():
         known = learn(name, meaning)

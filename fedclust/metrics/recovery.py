@@ -39,9 +39,7 @@ def recovery(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
 
 @lru_cache(maxsize=256)
 def _scores(labels: bytes, groups: bytes) -> dict[str, float]:
-    """The scores of int64 labels; kept, since most rounds leave the clusters of most seeds as they
-    were.
-    """
+    """The scores of int64 labels; kept, since most rounds leave most seeds' clusters alone."""
     label, group = np.frombuffer(labels, dtype=np.int64), np.frombuffer(groups, dtype=np.int64)
     table = contingency(label, group)
     return {
@@ -110,9 +108,7 @@ def churn(before: Tensor, label: Tensor) -> float:
 
 
 def apart(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
-    """Of the hostile clients with a label, those whose cluster holds no honest one; absent without
-    hostile clients.
-    """
+    """Share of hostile clients in clusters without honest ones; absent without hostile clients."""
     if rnd.fed.hostile is None:
         return {}
     label, hostile = evaluation.served.label.cpu(), rnd.fed.hostile.cpu()

@@ -42,9 +42,7 @@ def reliability(targets: Numbers, predictions: Floats) -> Floats:
 
 
 def residuals(targets: Numbers, predictions: Floats) -> Floats:
-    """Targets and predictions of at most 1000 examples, [2, n]: every so-manieth by its target; of
-    several targets the first.
-    """
+    """Targets and predictions of at most 1000 examples, by target, [2, n]; the first of several."""
     order = np.argsort(targets[:, 0], kind="stable")[:: -(-len(targets) // _MOST) or 1]
     return np.stack([targets[order, 0], predictions[order, 0]])
 

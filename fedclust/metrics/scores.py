@@ -45,18 +45,13 @@ class Measure(Protocol):
 
 @dataclass(frozen=True)
 class Named:
-    """One of the scores of the package.
+    """One of the scores of the package."""
 
-    Attributes:
-        about, targets: see `Measure`.
-        function: of targets and predictions; None where there is a picture only.
-        picture: the array of `fedclust.metrics.score_pictures` that a report draws of it; "" for
-            none.
-    """
-
+    # about, targets: see `Measure`
     about: Score
     targets: tuple[Targets, ...]
-    function: Function | None
+    function: Function | None  # of targets and predictions; None where there is a picture only
+    # the array of `fedclust.metrics.score_pictures` that a report draws of it; "" for none
     picture: str = ""
 
     def __call__(
@@ -168,9 +163,7 @@ def calibration(targets: Numbers, predictions: Floats) -> Floats:
 
 
 def binned(sure: Floats, right: NDArray[np.bool_]) -> Floats:
-    """Of every bin of probabilities [n] their number, their sum, and how many came true,
-    [3, BINS].
-    """
+    """Of every bin of probabilities [n] number, sum, and how many came true, [3, BINS]."""
     place = (np.ceil(sure * BINS).astype(int) - 1).clip(0, BINS - 1)
     return np.stack([np.bincount(place, of, BINS) for of in (np.ones(len(sure)), sure, right)])
 
@@ -233,10 +226,8 @@ NAMES = tuple(name for name, one in MEASURES.items() if one.function is not None
 def taken(
     measure: Measure, targets: Numbers, predictions: Floats, client: NDArray[np.int64]
 ) -> float:
-    """The score of some examples; NaN where a prediction is not finite.
-
-    Raises:
-        ConfigError: a score of a user's own returns no number.
+    """The score of some examples; NaN where a prediction is not finite. Raises `ConfigError` if a
+    score of a user's own returns no number.
     """
     if not np.isfinite(predictions).all():
         return math.nan

@@ -1,3 +1,3 @@
-"""What becomes of clients' updates: hostile ones, clipped and noised ones, means of them, and the
-server's step along a mean.
+"""Updates: hostile ones, clipped and noised ones, means of them, and the server's step along a
+mean.
 """

@@ -147,9 +147,6 @@ def rebalanced(label: Tensor, num_models: int, least: int, ids: Tensor, rnd: Rou
 
     Args:
         label: [C] int64 in [0, K).
-        num_models: K.
-        least: participants that every cluster is to have.
-        ids: [C] int64 participants.
     """
     lacking = (least - label.bincount(minlength=num_models)).clamp(min=0)
     if not bool(lacking.any()):

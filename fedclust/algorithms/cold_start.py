@@ -140,12 +140,8 @@ class ShiftTest(Ranged):
     def followed(
         self, label: Tensor, reference: Tensor | None, rnd: Round
     ) -> tuple[Tensor, Tensor | None]:
-        """Who shifted, [A] int64 sorted, and the references after they and the cohort's new clients
-        were assigned.
-
-        Args:
-            label: [M] int64 before the round, -1 without a cluster.
-            reference: [M, L + 1], see `start`; None if nobody ever moves.
+        """Who shifted, [A] int64 sorted, from the labels [M] before the round, and the references
+        [M, L + 1] after they and the cohort's new clients were assigned; None if nobody ever moves.
         """
         if reference is None:
             return rnd.cohort[:0], None

@@ -41,17 +41,14 @@ from fedclust.helpers.ranges import AtLeastOne
 
 @dataclass(frozen=True, kw_only=True)
 class FedClust(Method):
-    """One clustering by the last layers before the first round, then FedAvg in every cluster.
+    """One clustering by the last layers before the first round, then FedAvg in every cluster."""
 
-    Attributes:
-        solver: local work, also of the training before the clustering and of newcomers, both at the
-            rate of round 0.
-        method: distances to clusters; knows their number, or the distance at which to stop.
-        layers: how many layers a client uploads, from the model's end; all there are at most.
-    """
-
+    # local work, also of the training before the clustering and of newcomers, both at the rate of
+    # round 0
     solver: Solver
+    # distances to clusters; knows their number, or the distance at which to stop
     method: ClusterMethod
+    # how many layers a client uploads, from the model's end; all there are at most
     layers: AtLeastOne = 1
     aggregation: Aggregation = "by_samples"
 

@@ -29,13 +29,10 @@ from fedclust.models.params import Layout
 
 @dataclass(frozen=True, kw_only=True)
 class FedPer(Method):
-    """One body for everybody and a head per client; keeps M heads in memory, serves M models.
-
-    Attributes:
-        personal_layers: layers that a client keeps, counted from the model's end; K_P in the paper.
-    """
+    """One body for everybody and a head per client; keeps M heads in memory, serves M models."""
 
     solver: Solver
+    # layers that a client keeps, counted from the model's end; K_P in the paper
     personal_layers: AtLeastOne = 1
     aggregation: Aggregation = "by_samples"  # of bodies
 

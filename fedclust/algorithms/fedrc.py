@@ -37,28 +37,22 @@ Prediction = Literal["mixture", "heaviest"]
 
 @dataclass(frozen=True, kw_only=True)
 class FedRC(FedEM):
-    """K models for everybody, and every client's shares of them by what its labels mean.
-
-    Attributes:
-        least_count: below which T_k(y) counts as this many examples; the smaller, the more a
-            cluster attracts labels that it has never met.
-        prediction: by the `mixture` of a client's clusters, or by its `heaviest` one.
-    """
+    """K models for everybody, and every client's shares of them by what its labels mean."""
 
     needs_classes: ClassVar[bool] = True
 
+    # below which T_k(y) counts as this many examples; the smaller, the more a cluster attracts
+    # labels that it has never met
     least_count: Positive = 1e-8
+    # by the `mixture` of a client's clusters, or by its `heaviest` one
     prediction: Prediction = "mixture"
 
     @dataclass(frozen=True, kw_only=True)
     class State(FedEM.State):
-        """The models, the clients' shares, and their labels in every cluster.
+        """The models, the clients' shares, and their labels in every cluster."""
 
-        Attributes:
-            count: [M, K, Y] examples of each label in each cluster, 0 before a client's first
-                round; summed over the clients it is T.
-        """
-
+        # [M, K, Y] examples of each label in each cluster, 0 before a client's first round; summed
+        # over the clients it is T
         count: Tensor
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:

@@ -28,13 +28,10 @@ from fedclust.core.types import Cost, Round
 
 @dataclass(frozen=True, kw_only=True)
 class IFCA(LossClusters):
-    """K models; every participant joins the one that fits its data best, anew in each round.
+    """K models; every participant joins the one that fits its data best, anew in each round."""
 
-    Attributes:
-        aggregation: of models, `uniform` over a cluster's participants, weighted `by_samples`, or
-            `first_client`, see `fedclust.algorithms.steps.average`.
-    """
-
+    # of models, `uniform` over a cluster's participants, weighted `by_samples`, or `first_client`,
+    # see `fedclust.algorithms.steps.average`
     aggregation: FlexAggregation = "by_samples"
 
     @property

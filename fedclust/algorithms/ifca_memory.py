@@ -21,16 +21,13 @@ from fedclust.helpers.effects import IfDataChange, OnlyWith
 
 @dataclass(frozen=True, kw_only=True)
 class IFCAMemory(IFCA):
-    """IFCA whose clients are served the model of the cluster they trained in last.
+    """IFCA whose clients are served the model of the cluster they trained in last."""
 
-    Attributes:
-        cluster_choice: `last`, the cluster a client trained in last.
-        migration: whether clients whose data shifted choose a cluster anew at once.
-        shift: with `migration`: the test that finds these clients, that of FlexCFL.
-    """
-
+    # `last`, the cluster a client trained in last
     cluster_choice: Literal["last"] = "last"  # type: ignore[assignment]  # another set of values
+    # whether clients whose data shifted choose a cluster anew at once
     migration: Annotated[bool, IfDataChange()] = False
+    # with `migration`: the test that finds these clients, that of FlexCFL
     shift: Annotated[ShiftTest, OnlyWith("migration", True)] = field(default_factory=ShiftTest)
 
     @property
@@ -40,13 +37,9 @@ class IFCAMemory(IFCA):
 
     @dataclass(frozen=True, kw_only=True)
     class State(IFCA.State):
-        """The clusters' models, who uses them, and what they had.
+        """The clusters' models, who uses them, and what they had."""
 
-        Attributes:
-            reference: [M, L + 1] int64 what the test of a shift compares with, None without
-                migration.
-        """
-
+        # [M, L + 1] int64 what the test of a shift compares with, None without migration
         reference: Tensor | None = None
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:

@@ -63,12 +63,9 @@ class LastLocal(Wrapper):
 
 @dataclass(frozen=True)
 class _Watched(Layer):
-    """Clients of whom it is known what they trained last.
+    """Clients of whom it is known what they trained last."""
 
-    Attributes:
-        last: who trained in the round, [C] int64, and what they made, [C, P]: one entry, or none.
-    """
-
+    # who trained in the round, [C] int64, and what they made, [C, P]: one entry, or none
     last: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def at(self, rnd: Round) -> Clients:

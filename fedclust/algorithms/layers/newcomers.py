@@ -39,17 +39,15 @@ class Newcomers(Wrapper):
     methods serve only a few of them before they take part, and those are other clients.) Its
     forward passes are among those of the round. Methods that serve mixtures of models keep their
     own way.
-
-    Attributes:
-        descriptor: of the data, for `unlabelled`.
-        assign: to the model that fits a client best, by the loss of its `labels`, or of a `few` of
-            them; or to that of the clients whose inputs are like its own, `unlabelled`: of the
-            nearest mean descriptor of those who have taken part; or as the `method` does it.
-        examples: how many labelled examples a client has with `few`, drawn once.
     """
 
+    # of the data, for `unlabelled`
     descriptor: Annotated[DescribesClients, OnlyWith("assign", "unlabelled")]
+    # to the model that fits a client best, by the loss of its `labels`, or of a `few` of them; or
+    # to that of the clients whose inputs are like its own, `unlabelled`: of the nearest mean
+    # descriptor of those who have taken part; or as the `method` does it
     assign: Assign = "unlabelled"
+    # how many labelled examples a client has with `few`, drawn once
     examples: Annotated[AtLeastOne, OnlyWith("assign", "few")] = 10
 
     @property

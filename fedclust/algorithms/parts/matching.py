@@ -29,10 +29,8 @@ def at_most(method: Any, num_clusters: int) -> ClusterMethod:
 
 
 def matched(cost: Tensor) -> Tensor:
-    """The model of every group, [A] int64, all different, so that the sum of costs is least.
-
-    Args:
-        cost: [A, K] of group a having model k, A at most K.
+    """The model of every group, [A] int64, all different, so that the sum of `cost` [A, K] is
+    least.
 
     Raises:
         ConfigError: if there are more groups than models.

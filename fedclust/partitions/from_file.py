@@ -18,18 +18,13 @@ from fedclust.helpers.rng import Stream
 
 @dataclass(frozen=True, kw_only=True)
 class FromFile(Ranged):
-    """Exactly the rows of the table, the same for every seed.
+    """Exactly the rows of the table, the same for every seed."""
 
-    Attributes:
-        path: CSV or parquet with the columns split (train or test), client, row and optionally
-            group.
-        base: the partition whose pool the rows count; `iid` counts training, then test examples.
-        shared: whether somebody's test row may be a training row, as with `sharing=prefix` of
-            FEMNIST-10.
-    """
-
+    # CSV or parquet with the columns split (train or test), client, row and optionally group
     path: str
+    # the partition whose pool the rows count; `iid` counts training, then test examples
     base: Partition
+    # whether somebody's test row may be a training row, as with `sharing=prefix` of FEMNIST-10
     shared: bool = False
 
     def pool(self, dataset: Dataset) -> Pool:

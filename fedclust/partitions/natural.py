@@ -26,14 +26,12 @@ class Natural(OfExamples):
     Where the dataset says whose its test examples are, every client has those. Else the examples of
     a client are cut into a training and a test set, anew for every seed unless the dataset names
     one. Examples without an owner are nobody's. Group of a client: the one that the dataset names.
-
-    Attributes:
-        train_fraction: share of the training set where it is cut here, rounded down.
-        min_train: clients with fewer training examples are left out, and those behind them move up;
-            None where every client has to have some.
     """
 
+    # share of the training set where it is cut here, rounded down
     train_fraction: Annotated[InnerFraction, IfTestsAreCut()] = 0.9
+    # clients with fewer training examples are left out, and those behind them move up; None where
+    # every client has to have some
     min_train: AtLeastOne | None = None
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:

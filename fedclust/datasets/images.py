@@ -107,14 +107,12 @@ class FashionMNIST(_Images):
 class EMNIST(_Images):
     """EMNIST: grey images 28x28 of handwritten digits and letters, turned upright (Cohen, Afshar,
     Tapson, van Schaik 2017, arXiv 1702.05373).
-
-    Attributes:
-        split: byclass (62 classes: digits, A-Z, a-z), bymerge or balanced (47: 15 letters whose two
-            cases look alike are joined) or letters (26; labels 1-26 of the files become 0-25).
     """
 
     of_split: ClassVar = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26}
 
+    # byclass (62 classes: digits, A-Z, a-z), bymerge or balanced (47: 15 letters whose two cases
+    # look alike are joined) or letters (26; labels 1-26 of the files become 0-25)
     split: Literal["byclass", "bymerge", "balanced", "letters"] = "byclass"
 
     @property
@@ -192,15 +190,12 @@ SUPERCLASS = (
 
 @dataclass(frozen=True, kw_only=True)
 class CIFAR100(CIFAR10):
-    """CIFAR-100: 50,000 + 10,000 colour images 32x32 (Krizhevsky 2009).
-
-    Attributes:
-        labels: fine (100 classes, from apple to worm) or coarse (their 20 superclasses).
-    """
+    """CIFAR-100: 50,000 + 10,000 colour images 32x32 (Krizhevsky 2009)."""
 
     mean = (0.50707516, 0.48654887, 0.44091784)
     std = (0.26733429, 0.25643846, 0.27615047)
 
+    # fine (100 classes, from apple to worm) or coarse (their 20 superclasses)
     labels: Literal["fine", "coarse"] = "fine"
 
     @property

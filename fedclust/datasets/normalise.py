@@ -106,11 +106,8 @@ def unchanged(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def moments(x: Tensor, *, per_channel: bool) -> tuple[Tensor, Tensor]:
-    """Mean and population standard deviation over the examples, float64.
-
-    Args:
-        x: [N, *shape], N >= 1.
-        per_channel: of images, also over height and width: [C, 1, 1] instead of [*shape].
+    """Mean and population standard deviation over N >= 1 examples, float64 [*shape], or of images
+    per channel [C, 1, 1].
     """
     total = torch.zeros(x.shape[1:], dtype=torch.float64)
     square = torch.zeros_like(total)

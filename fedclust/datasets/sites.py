@@ -40,11 +40,8 @@ class SlipCheck:
 def tell_of_inputs(
     table: NamedColumns, columns: Sequence[Column], whose: Owners, *, apart: bool, indicated: bool
 ) -> None:
-    """Remark on inputs that clients have in units or codes of their own, or have never measured.
-
-    Args:
-        apart: whether each client is scaled by itself, so that units do not matter.
-        indicated: whether the gaps of a column become an input of their own.
+    """Remark on inputs that clients have in units or codes of their own, or have never measured;
+    units do not matter where each client is scaled by itself, `apart`.
     """
     rows = _rows(whose)
     if len(rows) < 2:
@@ -92,12 +89,8 @@ def tell_of_targets(table: NamedColumns, y: Values, names: Sequence[str], whose:
 def told(
     values: Mapping[str, Values], what: str, is_coded: bool, *, apart: bool = False
 ) -> Iterator[str]:
-    """What the checks say of the values of every client by its name, none of them missing.
-
-    Args:
-        what: they are, for the remark.
-        is_coded: whether they are classes or categories, and no numbers.
-        apart: whether units do not matter.
+    """What the checks say of `what` values of every client by its name, none missing: classes or
+    categories where `is_coded`, else numbers, whose units do not matter with `apart`.
     """
     enough = {client: own for client, own in values.items() if len(own) >= _FEWEST}
     for check in _CHECKS if len(enough) > 1 else ():

@@ -20,18 +20,15 @@ Linkage = Literal["average", "complete", "single"]
 
 @dataclass(frozen=True, kw_only=True)
 class Agglomerative(CountOrAuto):
-    """Agglomerative clustering on given distances; uses no randomness.
+    """Agglomerative clustering on given distances; uses no randomness."""
 
-    Attributes:
-        linkage: distance of two clusters: the `average`, largest (`complete`) or least (`single`)
-            distance of their members.
-        num_clusters: k, or "auto"; without effect beside a threshold.
-        threshold: no clusters at this distance or a larger one are merged, however many are left
-            then; null merges until num_clusters are left.
-    """
-
+    # k, or "auto"; without effect beside a threshold
     num_clusters: Annotated[Count, OnlyWith("threshold", None)]
+    # distance of two clusters: the `average`, largest (`complete`) or least (`single`) distance of
+    # their members
     linkage: Linkage = "average"
+    # no clusters at this distance or a larger one are merged, however many are left then; null
+    # merges until num_clusters are left
     threshold: Positive | None = None
 
     def split(self, distance: Floats, stream: Stream) -> Split:

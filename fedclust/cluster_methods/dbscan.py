@@ -23,21 +23,19 @@ class Dbscan(Ranged):
     """DBSCAN (Ester, Kriegel, Sander, Xu, KDD 1996) on given distances; uses no randomness.
 
     Clients that belong nowhere form one more cluster together, or with `knee` one each.
-
-    Attributes:
-        num_clusters: k, used only where eps is None; "auto" needs an eps.
-        eps: largest distance of neighbours; None takes the 100 / (k - 1) percentile of all entries
-            of the distance matrix, as the LCFL code does. With k clusters of one size that
-            percentile lies above the share 1 / k of pairs inside clusters, so it tends to merge the
-            nearest of them. `knee`, as in the code of FLUX (arXiv:2511.22305): where the sorted
-            distances to the nearest neighbour turn upwards, see `knee`; that code multiplies it by
-            `eps_scaling`, which is 1 in its config. The knee is one of the distances, so who lies
-            at exactly eps hangs on their last bit: computed in another way, they can part others.
-        min_samples: neighbours, itself included, that make a client a core of a cluster.
     """
 
+    # k, used only where eps is None; "auto" needs an eps
     num_clusters: Annotated[AtLeastOne | str, OnlyWith("eps", None)]
+    # largest distance of neighbours; None takes the 100 / (k - 1) percentile of all entries of the
+    # distance matrix, as the LCFL code does. With k clusters of one size that percentile lies above
+    # the share 1 / k of pairs inside clusters, so it tends to merge the nearest of them. `knee`, as
+    # in the code of FLUX (arXiv:2511.22305): where the sorted distances to the nearest neighbour
+    # turn upwards, see `knee`; that code multiplies it by `eps_scaling`, which is 1 in its config.
+    # The knee is one of the distances, so who lies at exactly eps hangs on their last bit: computed
+    # in another way, they can part others.
     eps: Positive | Literal["knee"] | None = None
+    # neighbours, itself included, that make a client a core of a cluster
     min_samples: AtLeastOne = 5
 
     def __post_init__(self) -> None:

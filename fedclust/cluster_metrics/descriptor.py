@@ -38,13 +38,10 @@ _KEY = "cluster_metric.directions"
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptor(Ranged):
-    """d(i, j) = ||z_i - z_j||, z the clients' scaled descriptors.
+    """d(i, j) = ||z_i - z_j||, z the clients' scaled descriptors."""
 
-    Attributes:
-        directions: d, at most the inputs of the model's last layer; None for one per class, as the
-            released code has it.
-    """
-
+    # d, at most the inputs of the model's last layer; None for one per class, as the released code
+    # has it
     directions: AtLeastOne | None = 10
 
     num_components: ClassVar[None] = None

@@ -25,16 +25,12 @@ Where = Literal["common", "local", "last_batch"]
 
 @dataclass(frozen=True, kw_only=True)
 class GradCosine(Ranged):
-    """d(i, j) = 1 - cos(g_i, g_j), g_i a training gradient of client i.
+    """d(i, j) = 1 - cos(g_i, g_j), g_i a training gradient of client i."""
 
-    Attributes:
-        gradient: of all training data at the server's `common` model, as the paper's formula, or at
-            each client's `local` model; or of one random mini-batch at each client's model,
-            `last_batch`.
-        batch_size: examples of that mini-batch; None for all.
-    """
-
+    # of all training data at the server's `common` model, as the paper's formula, or at each
+    # client's `local` model; or of one random mini-batch at each client's model, `last_batch`
     gradient: Where = "common"
+    # examples of that mini-batch; None for all
     batch_size: Annotated[AtLeastOne | None, OnlyWith("gradient", "last_batch")] = None
 
     num_components: ClassVar[None] = None

@@ -34,14 +34,12 @@ class Loss(Ranged):
     which is eq. (2) when all are landmarks. Clients with the same representative are at distance 0,
     and a cluster without a landmark cannot be told apart: L should be several times the number of
     clusters. They spare losses, not memory: the distances are still those of all pairs of clients.
-
-    Attributes:
-        landmarks: L, at least 2; null, or as many as there are clients, takes all.
-        data: `train`, or `train_and_test` as LCFL's released code, which lets test labels shape the
-            clusters.
     """
 
+    # L, at least 2; null, or as many as there are clients, takes all
     landmarks: AtLeastTwo | None = None
+    # `train`, or `train_and_test` as LCFL's released code, which lets test labels shape the
+    # clusters
     data: Data = "train"
 
     num_components: ClassVar[None] = None

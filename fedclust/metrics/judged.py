@@ -37,14 +37,11 @@ def meanings(measure: Measure) -> list[Score]:
 
 @dataclass(frozen=True)
 class Judged:
-    """What scores say of the predictions of one seed.
+    """What scores say of the predictions of one seed."""
 
-    Attributes:
-        values: by metric, without those that are not defined.
-        clients: of every client [M], by score; NaN where it is not defined or not tested.
-    """
-
+    # by metric, without those that are not defined
     values: dict[str, float] = field(default_factory=dict)
+    # of every client [M], by score; NaN where it is not defined or not tested
     clients: dict[str, Floats] = field(default_factory=dict)
 
 

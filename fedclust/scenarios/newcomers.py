@@ -19,17 +19,15 @@ from fedclust.scenarios.sampling import Sampling
 
 @dataclass(frozen=True, kw_only=True)
 class Newcomers(Sampling):
-    """A random part of the clients with training data is away at first and arrives in equal parts.
-
-    Attributes:
-        fraction: of the clients, who arrives later; at least one client, and one is there from the
-            start.
-        arrive_at: rounds of arrival, ascending; the clients are divided among them.
+    """A random part of the clients with training data is away at first and arrives in equal
+    parts.
     """
 
     shifts: ClassVar[bool] = False
 
+    # of the clients, who arrives later; at least one client, and one is there from the start
     fraction: InnerFraction = 0.2
+    # rounds of arrival, ascending; the clients are divided among them
     arrive_at: Sequence[AtLeastOne] = (10,)
 
     def __post_init__(self) -> None:

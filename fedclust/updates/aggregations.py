@@ -67,12 +67,10 @@ class Median(Robust):
 class TrimmedMean(Robust):
     """The mean of every coordinate without its extremes: Yin et al. 2018, arXiv:1803.01498. With
     fewer than 1 / trim participants, of whom it would drop nobody, a cluster takes the median.
-
-    Attributes:
-        trim: share of the participants that is dropped at each end, rounded down; 0 is the plain
-            mean to the bit. What is left is weighted by the shares.
     """
 
+    # share of the participants that is dropped at each end, rounded down; 0 is the plain mean to
+    # the bit. What is left is weighted by the shares.
     trim: Minority = 0.2
 
     def __post_init__(self) -> None:
@@ -186,12 +184,10 @@ class CenteredClipping(Robust):
 class NormBound(Robust):
     """The mean of updates that are shortened to a bound: Sun, Kairouz, Suresh, McMahan 2019,
     arXiv:1911.07963.
-
-    Attributes:
-        bound: of an update's norm; null: the median norm of the updates. Where no update is longer,
-            it is the plain mean to the bit.
     """
 
+    # of an update's norm; null: the median norm of the updates. Where no update is longer, it is
+    # the plain mean to the bit.
     bound: Positive | None = None
 
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:

@@ -102,12 +102,9 @@ class SignFlip(_Some):
 
 @dataclass(frozen=True, kw_only=True)
 class Noise(_Some):
-    """They send normal noise.
+    """They send normal noise."""
 
-    Attributes:
-        scale: its standard deviation, in root mean squares of the coordinates of honest updates.
-    """
-
+    # its standard deviation, in root mean squares of the coordinates of honest updates
     scale: Positive = 3.0
 
     def updates(self, honest: Tensor, own: Tensor, draws: Sequence[np.random.Generator]) -> Tensor:
@@ -120,13 +117,11 @@ class Noise(_Some):
 class ALIE(_Some):
     """A little is enough: Baruch, Baruch, Goldberg, NeurIPS 2019, arXiv:1902.06156. They send
     mu - z s.
-
-    Attributes:
-        z: null takes the largest that hides behind a majority, the normal quantile of (n - m - r) /
-            (n - m) with r = floor(n / 2 + 1) - m, which is 0 in small clusters. Where the hostile
-            are the majority (r <= 0) it has no bound, and 1.5 is taken.
     """
 
+    # null takes the largest that hides behind a majority, the normal quantile of (n - m - r) / (n -
+    # m) with r = floor(n / 2 + 1) - m, which is 0 in small clusters. Where the hostile are the
+    # majority (r <= 0) it has no bound, and 1.5 is taken.
     z: Positive | None = _Z
 
     @property

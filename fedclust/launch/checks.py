@@ -1,7 +1,4 @@
-"""What is refused before a job's parts are made, whoever asks for it: `fedclust run` and its
-sweeps, `fedclust tune`, Python, the campaign of papers. `CHECKS` look at a command before anything
-is made, `checked` at each of its jobs.
-"""
+"""What is refused before a job's parts are made: `CHECKS` of a command, `checked` of its jobs."""
 
 from __future__ import annotations
 
@@ -37,7 +34,6 @@ def prepared(
     """What is typed, composed and checked; nothing has been written by then.
 
     Args:
-        typed: what is typed.
         composed: the config, where the caller has it: of the first job.
         methods: by name, where the caller knows them.
 
@@ -57,12 +53,7 @@ def check_form(command: Command) -> None:
 
 
 def check_choices(command: Command) -> None:
-    """Refuse what is no name of a choice, where a group is given, and what is neither true nor
-    false, of which OmegaConf makes one of them.
-
-    Raises:
-        ConfigError: naming the group or the key.
-    """
+    """Refuse what is no name of a choice, and what is no bool where OmegaConf would make it one."""
     known = groups(command.typed.own)
     flags = {field.name for field in fields(RunConfig) if field.type == "bool"}
     for override in command.typed.overrides:
@@ -94,9 +85,6 @@ def check_tuned(command: Command) -> None:
 
     A part is what a value stands for, such as a method: it is refused where no combination with the
     others has a search. A single job without one is told like any that cannot run.
-
-    Raises:
-        ConfigError: see `apply_tuned`.
     """
     if not command.many:
         return
@@ -132,11 +120,7 @@ def check_tuned(command: Command) -> None:
 
 
 def check_direction(command: Command) -> None:
-    """Refuse a sweeper that would look for the worst value of the objective.
-
-    Raises:
-        ConfigError: naming the direction that is better.
-    """
+    """Refuse a sweeper that would look for the worst value of the objective."""
     if not command.many:
         return
     sweeper: Any = OmegaConf.to_container(command.config.hydra.sweeper, enum_to_str=True)
@@ -169,10 +153,7 @@ def checked(
     shared: Collection[str],
     warn: Callable[[str, bool], object],
 ) -> tuple[DictConfig, dict[str, Any]]:
-    """What is refused or told of every job.
-
-    All that can be known before PyTorch is imported; `fedclust.launch.unread.without_effect` is
-    for afterwards.
+    """What is refused or told of every job, as far as it is known before PyTorch is imported.
 
     Args:
         composed: the job's config, without the node `hydra`; its own solver yields to what is
@@ -233,11 +214,7 @@ def check_report(resolved: Mapping[str, Any]) -> None:
 
 
 def check_scale(chosen: Mapping[str, Any], node: Any, own: Path | None) -> None:
-    """Refuse a scale that the experiment does not define; Hydra would quietly run it at full
-    size.
-
-    A report judges by the scale's name, so its keys are those of the choice.
-    """
+    """Refuse a scale that the experiment does not define; Hydra would run it at full size."""
     experiment, scale = chosen.get("experiment"), chosen["scale"]
     named = {"name": scale, "folder": "" if scale == "paper" else f"-{scale}"}
     allowed = "what scale=… sets; `fedclust list scale` shows the choices"

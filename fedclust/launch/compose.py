@@ -1,6 +1,4 @@
-"""What a command asks for: the config that Hydra composes of what is typed, from our tree with a
-user's own in front.
-"""
+"""What a command asks for: the config that Hydra composes of it, a user's tree in front."""
 
 from __future__ import annotations
 
@@ -50,7 +48,6 @@ class Command:
     """What is typed, and what it asks for; composed when it is first looked at.
 
     Attributes:
-        typed: what is typed; `many` is False where no sweeper of Hydra's runs jobs.
         composed: the config, where the caller has it: of its first job.
         names: its methods, where the caller knows them.
     """
@@ -91,9 +88,7 @@ class Command:
 
     @property
     def num_jobs(self) -> int | None:
-        """How many there are; None where a sweeper does not say: it chooses the next job by what
-        the last ones have returned.
-        """
+        """How many there are; None where a sweeper chooses by earlier results."""
         sweeper = self.config.hydra.sweeper
         if not self.many:
             return 1
@@ -148,11 +143,9 @@ def first_method(typed: Typed) -> tuple[str, ...]:
 
 
 def options(typed: Typed) -> list[str]:
-    """The typed options of a group of which several choices are typed, one that does nothing among
-    them, as in attack=none,alie attack.share=0.2.
+    """The typed options of a group of which several choices are typed, one that does nothing.
 
-    Raises:
-        ConfigError: for several values of one: the choice that does nothing would run for each.
+    ConfigError for several values of one: the choice that does nothing would run for each.
     """
     found = []
     for text, key, one in zip(typed.texts, typed.keys, typed.overrides, strict=True):
@@ -247,14 +240,7 @@ def _check_mappings(overrides: Sequence[str], own: Path | None) -> None:
 
 
 def in_mode(command: Command) -> DictConfig:
-    """The config of one job or of a sweep, as Hydra composes it where the mode is typed too.
-
-    Args:
-        command: its config is changed in place.
-
-    Raises:
-        hydra.errors.HydraException: of one job for several values of a key, or an open choice.
-    """
+    """The config, changed in place, as Hydra composes it where the mode is typed too."""
     composed, typed = command.config, command.typed
     mode = RunMode.MULTIRUN if command.many else RunMode.RUN
     if mode is RunMode.RUN:
@@ -274,9 +260,8 @@ def in_mode(command: Command) -> DictConfig:
 class SweepLoader(ConfigLoaderImpl):
     """What composes the configs of jobs, each once where the jobs run in this process.
 
-    Hydra composes every job to see whether it can be, and again to run it: two to three tenths of
-    a second each time. Here the first config is kept until the job is started, so that a file that
-    changes during a sweep changes none of its jobs.
+    Hydra composes every job to see whether it can be, and again to run it: 0.2 to 0.3 s each. The
+    first config is kept, so a file that changes during a sweep changes none of its jobs.
     """
 
     def __init__(self, own: Path | None) -> None:
@@ -330,22 +315,13 @@ def names_of(group: str, own: Path | None = None) -> dict[str, Path | None]:
 
 
 def checked_name(name: str) -> str:
-    """The name, which becomes a folder before a job is checked.
-
-    Raises:
-        ConfigError: unless the folder is below outputs/.
-    """
+    """The name, which becomes a folder before a job is checked; ConfigError if not in outputs/."""
     require(schema.NAME.holds(name), "name", name, schema.NAME.allowed)
     return str(name)
 
 
 def read_environment(name: str, default: object = _MISSING) -> object:
-    """What `${oc.env:NAME}` is: a file may not read a user's environment into a config, from where
-    it goes into folders' names and to trackers.
-
-    Raises:
-        ConfigError: for a variable that no typed value reads.
-    """
+    """What `${oc.env:NAME}` is; ConfigError unless typed, or a file could send it to trackers."""
     if VARIABLES in os.environ:  # otherwise it is another program's config
         known = (*_OURS, *os.environ[VARIABLES].split())
         require(name in known, "oc.env", name, "read by values that are typed only, not by files")
@@ -353,11 +329,7 @@ def read_environment(name: str, default: object = _MISSING) -> object:
 
 
 def register(keys: type = schema.RunConfig) -> None:
-    """Make Hydra know the keys of the top level, our way to read files, and our resolvers.
-
-    Args:
-        keys: the schema.
-    """
+    """Make Hydra know the keys of the top level, our way to read files, and our resolvers."""
     setup_globals()
     scales.register()
     Plugins.instance()  # registers the launchers and sweepers there are

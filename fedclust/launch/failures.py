@@ -1,6 +1,4 @@
-"""What becomes of a job that cannot run: alone it ends the command, in a sweep it is told and
-passed over.
-"""
+"""What becomes of a job that cannot run: alone it ends the command, a sweep goes on."""
 
 from __future__ import annotations
 
@@ -57,11 +55,7 @@ _OF_SIGNALS = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # what ends a command
 
 
 class Stopped(BaseException):
-    """Carries what ends a whole sweep: Hydra's launcher goes on after any `Exception` of a job.
-
-    Attributes:
-        reason: what happened.
-    """
+    """Ends a whole sweep for a `reason`; Hydra's launcher goes on after any other exception."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(reason)
@@ -78,11 +72,7 @@ def as_raised() -> Iterator[None]:
 
 
 def attempt(work: Callable[[], T], folder: Path) -> T:
-    """Do a job's work, as all ranks do; where the file system or memory fails, an error says so.
-
-    Raises:
-        Exception: what the work raises.
-    """
+    """Do a job's work, as all ranks do; where the file system or memory fails, an error says so."""
     try:
         with here().together(), short_of_memory("the data and the model were loaded"):
             return _not_ended_by(work)
@@ -110,14 +100,7 @@ def attempt_in_sweep(
 ) -> tuple[T | None, str]:
     """Do the work of one of several jobs.
 
-    A job that cannot run, or whose every seed diverges, is told once; the sweep goes on with the
-    others and ends with the exit status of the worst.
-
-    Args:
-        work, folder: see `attempt`.
-        console: where to tell.
-        own: the folder given with --config-dir.
-        notes: the sweep's.
+    A job that cannot run, or whose every seed diverges, is told once; the sweep goes on.
 
     Returns:
         What the work returns, None where the job could not run; and the line that says why not.
@@ -141,13 +124,7 @@ def attempt_in_sweep(
 
 
 def tell_traceback(error: Exception, console: Console, folder: Path | None) -> str:
-    """One line about an exception that nobody expected, printed with the calls that led to it.
-
-    Where a user's file is among them, it comes first, and runs of other calls are folded.
-
-    Returns:
-        The line.
-    """
+    """Print an unexpected exception with its calls, a user's file first; returns its one line."""
     frames = traceback.extract_tb(error.__traceback__)
     own = _own(frames, folder)
     line = f"fedclust: {in_a_line(error, folder)}"

@@ -1,12 +1,8 @@
-"""What stands between a command and Hydra: what a config may tell it, and what a command needs of
-its process and changes there, put back when it has ended.
+"""What stands between a command and Hydra: what a config may tell it, and what is put back after.
 
-A file may come from anywhere, what was typed is the user's wish. Hydra makes objects from its own
-part of a config and makes folders before a job is checked, so that part is checked first. A file
-may state a sweep and a launcher's options; where files go and what else runs is the user's to type.
-
-A notebook goes on after a job, may have begun a Hydra application of its own, and may edit a file
-between two runs.
+A file may come from anywhere, what was typed is the user's wish: a file may state a sweep and a
+launcher's options; where files go and what else runs is the user's to type. Hydra makes objects
+and folders before a job is checked, so its part of a config is checked first.
 """
 
 from __future__ import annotations
@@ -106,10 +102,7 @@ def _check_plugin(composed: DictConfig, key: str, value: Any, wish: bool) -> Non
 
 
 def _check_inside(key: str, folder: Path, typed: Collection[str], above: Path = Path()) -> None:
-    """Refuse a folder that was not typed and is not inside the current one, or inside `above`.
-
-    `outputs` itself may be a link to another disk.
-    """
+    """Refuse an untyped folder not inside the current one, or `above`; `outputs` may be a link."""
     require("\0" not in str(folder), key, folder, "a text without the character NUL")
     real = (Path.cwd() / folder).resolve()
     roots = [(Path.cwd() / one).resolve() for one in (Path(), above, Path("outputs"))]
@@ -121,13 +114,8 @@ def _check_inside(key: str, folder: Path, typed: Collection[str], above: Path = 
 
 @contextmanager
 def hydra_of_its_own(typed: Typed) -> Iterator[None]:
-    """A Hydra without state, libraries as they begin, and the environment of a command; all are put
-    back afterwards.
-
-    Of several threads one at a time is inside.
-
-    Raises:
-        ConfigError: if there is no such folder as is given with --config-dir.
+    """A Hydra without state, libraries as they begin, and a command's environment, for one thread
+    at a time; all are put back. ConfigError if there is no folder as given with --config-dir.
     """
     if typed.own is not None:
         require(typed.own.is_dir(), "--config-dir", typed.own, "there is no such folder")
@@ -173,10 +161,7 @@ def importable(own: Path | None) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class FoldersBefore:
-    """Which folders there were before Hydra made those of the results.
-
-    Hydra makes folders, and a sweep's multirun.yaml, before a job has been checked; sweep.json
-    says of a sweep why its jobs were refused.
+    """Which folders there were before Hydra made those of the results, unchecked yet.
 
     Attributes:
         results: the folder of the results.
@@ -213,12 +198,7 @@ class FoldersBefore:
 
 
 def show(given: argparse.Namespace, typed: Typed) -> None:
-    """Let Hydra print what --cfg, --info or --hydra-help asks for.
-
-    Raises:
-        ConfigError: if there is no such folder.
-        hydra.errors.HydraException: for a config that cannot be composed.
-    """
+    """Let Hydra print what --cfg, --info or --hydra-help asks for."""
     with hydra_of_its_own(typed):
         # hydra.main would read the user's files without their scales
         shown = Hydra.create_main_hydra2("fedclust", search_path(typed.own))

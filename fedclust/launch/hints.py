@@ -125,9 +125,7 @@ def _is_read(text: str) -> bool:
 
 
 def _no_choice(line: str, given: Typed) -> str:
-    """What to say of a choice that a group does not have; "" where the line is of something
-    else.
-    """
+    """What to say of a choice that a group does not have; "" where the line is of another thing."""
     choice = re.search(r"Could not find '([^']+)'", line)
     if choice is None:
         return ""

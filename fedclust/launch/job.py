@@ -1,6 +1,4 @@
-"""The jobs of a command: what each of them checks, opens, builds and tells, in the order of
-`fedclust.launch.command.one_job`.
-"""
+"""The jobs of a command: what each checks, opens, builds and tells, in the order of `one_job`."""
 
 from __future__ import annotations
 
@@ -49,16 +47,13 @@ class Jobs:
 
     Attributes:
         run: runs one; see `fedclust.launch.command.one_job`.
-        own: the folder given with --config-dir.
-        notes: what the jobs tell the command.
+            own: the folder given with --config-dir.
         before: the folders that there were before the command.
         shared: shared keys to which values are typed.
         options: typed keys that one choice of the sweep does not take, and is run without.
         num_jobs: how many there are; None where that is not known.
         variables: of the environment that typed values read.
         gpus: which are visible to the command, see `visible_gpus`.
-        process: the command's.
-        seconds: what jobs in this process have taken so far.
         data: of the job before.
     """
 
@@ -90,14 +85,9 @@ class Jobs:
         )
 
     def __call__(self, config: DictConfig) -> float | None:
-        """Run a job.
+        """Run a job; returns its objective, None where a job of a sweep could not run.
 
-        Returns:
-            Its objective, for a sweeper; None where a job of a sweep could not run.
-
-        Raises:
-            Exception: what stopped the only job.
-            Stopped: what stops a sweep.
+        Raises whatever stopped the only job, or `Stopped` what stops a sweep.
         """
         with messages_may_be_lost(), env_override({VARIABLES: self.variables}):
             hydra = HydraConfig.get()
@@ -120,11 +110,6 @@ class Jobs:
 
 class LaunchedJob:
     """One job as Hydra has launched it, in the order of `fedclust.launch.command.one_job`.
-
-    Args:
-        jobs: those of the command.
-        composed: the job's config, without the node `hydra`.
-        hydra: that node.
 
     Attributes:
         typed: the job's overrides.
@@ -160,11 +145,7 @@ class LaunchedJob:
             self._jobs.before.remove_unused(self.folder)
 
     def checked(self) -> dict[str, Any]:
-        """The resolved config.
-
-        Raises:
-            UserError: for a config that cannot run.
-        """
+        """The resolved config; UserError for one that cannot run."""
         self._composed, resolved = checked(
             self._composed,
             self.chosen,
@@ -196,11 +177,7 @@ class LaunchedJob:
             yield
 
     def opened(self, config: dict[str, Any]) -> RunFolder:
-        """The job's folder, new or of the same config.
-
-        Raises:
-            RunFolderError: for that of another config.
-        """
+        """The job's folder, new or of the same config, else RunFolderError."""
         from fedclust.runtime.folder import RunFolder
         from fedclust.runtime.other_ranks import NO_TRACKER, ReadFolder
 
@@ -235,11 +212,7 @@ class LaunchedJob:
         return True
 
     def built(self, config: Mapping[str, Any], folder: RunFolder) -> Job:
-        """The parts of the job; tells what was typed and has no effect.
-
-        Raises:
-            UserError: for parts that cannot be, or do not fit each other.
-        """
+        """The parts of the job; tells what has no effect; UserError for parts that do not fit."""
         from fedclust.config.build import build
 
         device, jobs = config["device"], self._jobs
@@ -310,9 +283,7 @@ class LaunchedJob:
 
 @contextmanager
 def _told_of_loading(title: str, console: Console, shown: bool, alone: bool) -> Iterator[None]:
-    """Say that the data are loaded: on a terminal while they are, in a log where it takes long, so
-    that a job that is refused says that alone.
-    """
+    """Say that the data are loaded: on a terminal while they are, in a log where it takes long."""
     text = f"loading: {title}"
     if shown and alone and console.is_terminal:
         with console.status(text[: console.width - 3], refresh_per_second=4):
@@ -329,10 +300,7 @@ def _told_of_loading(title: str, console: Console, shown: bool, alone: bool) -> 
 
 
 def _hand_over(built: Job, folder: Path, progress: Progress) -> None:
-    """Give the results of a finished job to its tracker.
-
-    They are on the disk, so what goes wrong here is a warning.
-    """
+    """Give a finished job's results, which are on the disk, to its tracker; errors only warn."""
     from fedclust.metrics.summary import over_seeds
 
     def report() -> Path:

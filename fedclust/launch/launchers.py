@@ -1,6 +1,4 @@
-"""Hydra's launchers: how their jobs end with the sweep, which GPU each of them computes on, and
-what their errors mean.
-"""
+"""Hydra's launchers: how their jobs end, which GPU each computes on, what their errors mean."""
 
 from __future__ import annotations
 
@@ -50,12 +48,8 @@ def told_elsewhere(
 
 @contextmanager
 def explained(launcher: Mapping[str, Any]) -> Iterator[None]:
-    """While a launcher runs jobs, its errors say what has happened.
-
-    Raises:
-        ConfigError: where the launcher cannot start jobs.
-        JobLost: where it has lost a process that ran one; what a job itself meets is told by it.
-        KeyboardInterrupt: after Ctrl-C, also where the launcher tells of the jobs that it ended.
+    """While a launcher runs jobs, its errors are a ConfigError where it cannot start jobs, JobLost
+    where it has lost a process, and KeyboardInterrupt after Ctrl-C.
     """
     try:
         with heard() as came:
@@ -79,9 +73,7 @@ def explained(launcher: Mapping[str, Any]) -> Iterator[None]:
 
 def end_with_sweep(process: int) -> None:
     """In a process that the sweep's has started: be killed when that one is gone.
-
-    A worker of joblib looks for it between two jobs only. A job of submitit, whose process has
-    another parent, outlives the sweep.
+    A worker of joblib looks for it between two jobs only; submitit's jobs outlive the sweep.
     """
     name = "fedclust-end-with-sweep"
     if process != os.getppid() or any(thread.name == name for thread in enumerate_threads()):
@@ -103,11 +95,8 @@ def visible_gpus() -> str | None:
 def see_gpus_again(launcher: Mapping[str, Any], seen: str | None) -> None:
     """See the GPUs that the sweep saw, in a job of submitit_local that was asked for none.
 
-    submitit_local hides every GPU from a job unless hydra.launcher.gpus_per_node says how many it
-    shows, and then shows all jobs the same first ones.
-
-    Args:
-        seen: what `visible_gpus` said in the sweep's process.
+    submitit_local hides every GPU unless hydra.launcher.gpus_per_node says how many, and then
+    shows all jobs the same first ones. `seen` is what `visible_gpus` said in the sweep's process.
     """
     local = str(launcher["_target_"]).endswith(".LocalLauncher")
     if not local or launcher.get("gpus_per_node") is not None:
@@ -125,12 +114,6 @@ def dealt_gpu(device: str, locks: Path) -> Iterator[str]:
     With `auto` and several GPUs it is the one with the fewest jobs of this sweep; a lock, which the
     system gives back however the process ends, says that a job is there.
 
-    Args:
-        device: as in the config.
-        locks: a folder of the sweep's.
-
-    Returns:
-        `cuda:N`, or the device as it was given.
     """
     import torch
 

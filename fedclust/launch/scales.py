@@ -1,5 +1,4 @@
-"""The sizes of an experiment or case stand in its own file, below `scales`; Hydra finds them as
-files.
+"""The sizes of an experiment or case stand below `scales` of its file; Hydra finds them as files.
 
     scales:
       laptop: # 120 clients, 3 seeds
@@ -38,9 +37,7 @@ _VIRTUAL = "scaled"  # the folder that is not there
 
 
 class SizedFiles(FileConfigSource):
-    """The files of a config tree without `scales` and the `about` of methods, and each block of
-    `scales` as a file.
-    """
+    """The files of a config tree without `scales` and `about`, and each block as a file."""
 
     @staticmethod
     def scheme() -> str:
@@ -84,11 +81,7 @@ class SizedFiles(FileConfigSource):
 
 
 def scales_of(file: Path) -> dict[str, Any]:
-    """The blocks of an experiment's or a case's file by the name of the scale.
-
-    Raises:
-        ConfigError: for what is no mapping of scales to mappings, naming the file.
-    """
+    """The blocks of an experiment's or a case's file by scale; ConfigError for anything else."""
     if not file.is_file():
         return {}
     stat = file.stat()
@@ -108,9 +101,7 @@ def _read(file: Path, changed: int, size: int) -> dict[str, Any]:
 
 @cache
 def _parsed(file: Path, changed: int, size: int, is_method: bool) -> bytes:
-    """A file as OmegaConf has it, without `scales` and `about`, and its first lines; pickled, since
-    whoever composes changes what it gets, and reading YAML takes ten times as long.
-    """
+    """A file without `scales` and `about`, pickled: reading YAML takes ten times as long."""
     del changed, size
     node = read_config(file) or {}
     if isinstance(node, dict):

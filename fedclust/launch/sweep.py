@@ -1,6 +1,4 @@
-"""A sweep as a whole: what its jobs tell it and each other, where they may run in other processes,
-the jobs that it has had, and reports: of a sweep at its end, of any folder on demand.
-"""
+"""A sweep as a whole: what its jobs tell it and each other, and reports, at its end or later."""
 
 from __future__ import annotations
 
@@ -30,11 +28,7 @@ _JOBS = "reached"  # in the folder of notes: one line of JSON per job and what b
 @dataclass(frozen=True)
 class Notes:
     """Small files in a folder, which are there while the command runs.
-
     A job that outlives the command, or cannot see the folder, goes on without notes.
-
-    Attributes:
-        folder: the files'.
     """
 
     folder: Path
@@ -53,9 +47,7 @@ class Notes:
         return file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
 
     def is_new(self, line: str) -> bool:
-        """Whether no job has asked for the same line before, of those that print where this process
-        does: a launcher may give every job a file of its own.
-        """
+        """Whether no job that prints where this process does has asked for the line before."""
         with suppress(OSError):
             place = os.fstat(sys.stderr.fileno())
             line = f"{place.st_dev} {place.st_ino} {line}"
@@ -111,9 +103,7 @@ def is_basic(launcher: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def notes(overrides: Iterable[str] = ()) -> Iterator[Notes]:
-    """While a command runs, a folder for what its jobs note: hidden in the current one where
-    `overrides` send them to other machines.
-    """
+    """A folder for what jobs note while a command runs; here for jobs on other machines."""
     elsewhere = any("submitit_slurm" in one for one in overrides)
     with scratch(Path.cwd() if elsewhere else None) as folder:
         yield Notes(folder)
@@ -138,10 +128,7 @@ def save_jobs(notes: Notes, folder: Path) -> None:
 
 
 def report_sweep(folder: Path, notes: Notes) -> None:
-    """Write the report of a sweep when its last job has ended, and print the summary.
-
-    A report that cannot be made is told, and the command ends with exit status 1.
-    """
+    """Write a sweep's report after its last job and print the summary; failure: exit status 1."""
     if quiet():  # one of several ranks does it
         return
     if not any(folder.rglob("config.yaml")):  # no job could run, and each has said why
@@ -175,8 +162,7 @@ def _searches(folder: Path) -> list[Path]:
 def report(folder: Path, console: Console, outside: str | None = None) -> None:
     """Make the report of a folder, print its summary and where the page is.
 
-    Raises:
-        UserError: if the folder holds no run or search, or one that cannot be read.
+    UserError if the folder holds no run or search, or one that cannot be read.
     """
     # matplotlib and pandas cost a second; a run that never reports does not pay it
     from fedclust.papers.reports import all_contents

@@ -52,11 +52,7 @@ class Typed:
         return cls(tuple(texts), own)
 
     def check_form(self) -> None:
-        """Refuse what is no KEY=VALUE, for which Hydra has no words either.
-
-        Raises:
-            ConfigError: with the choice that may have been meant.
-        """
+        """Refuse what is no KEY=VALUE, for which Hydra has no words, with a likely choice."""
         for text in self.texts:
             key, equals, _ = text.partition("=")
             if key and (equals or key.startswith("~")):
@@ -79,9 +75,7 @@ class Typed:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Of every override the key or group, with the place where a part is put, as in
-        cluster_metric@algorithm.metric.
-        """
+        """Of every override the key or group and place, as in cluster_metric@algorithm.metric."""
         return tuple(one.get_key_element().lstrip("+~") for one in self.overrides)
 
     @property
@@ -145,11 +139,7 @@ def alternatives(override: Override) -> list[Any]:
 
 
 def parsed_flags(texts: Sequence[str]) -> argparse.Namespace:
-    """Hydra's reading of its flags, which may stand among the overrides.
-
-    Raises:
-        ConfigError: for a flag that it does not know.
-    """
+    """Hydra's reading of its flags, which may stand among the overrides."""
 
     def refuse(message: str) -> NoReturn:
         wrong = message.removeprefix("unrecognized arguments: ").split(" ")[0]
@@ -172,8 +162,6 @@ def as_typed(
     """Overrides from what was handed to `fedclust.run` or `fedclust.sweep`.
 
     Args:
-        given: overrides as they are typed, or mappings of keys to values.
-        named: values by key.
         many: whether a list holds the values to try, so that a value that is a list itself stands
             in a list; else a list is the value.
 
@@ -203,11 +191,8 @@ def job_folder(overrides: Sequence[str], algorithm: str, below: str | Path | Non
     is cut, with eight digits of all.
 
     Args:
-        overrides: task overrides as given to Hydra, e.g. ["algorithm=ifca", "rounds=60"]; of one
-            key the last counts.
-        algorithm: the algorithm chosen.
+        overrides: task overrides as given to Hydra, e.g. ["algorithm=ifca", "rounds=60"].
         below: the run's folder; a long name that is there already, cut with its paths in full as
-            earlier versions did, is kept.
     """
     last = {override.lstrip("+~").split("=", 1)[0]: override for override in overrides}
     named = [one for key, one in sorted(last.items(), key=itemgetter(1)) if names_folder(key)]

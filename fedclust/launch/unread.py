@@ -25,10 +25,7 @@ _NAMED = 4  # methods that a line names
 
 
 def shared_keys(typed: Typed) -> list[str]:
-    """The shared keys and groups that overrides give a value to.
-
-    A part that is put elsewhere, as in cluster_metric@algorithm.cold_start.metric=madc, is none.
-    """
+    """The shared keys and groups that get a value; not a part that is put elsewhere."""
     given = (
         key for key, one in zip(typed.keys, typed.overrides, strict=True) if not one.is_delete()
     )
@@ -93,9 +90,7 @@ def why_unread(key: str, config: DictConfig, method: str, own: Path | None) -> s
 def without_effect(
     config: DictConfig, resolved: Mapping[str, Any], typed: Typed
 ) -> list[tuple[str, bool]]:
-    """What was typed and has no effect in a job, a sentence each, and whether it is the method's
-    affair; it imports the job's parts.
-    """
+    """What was typed and has no effect, and whether that is the method's affair; imports parts."""
     objects, references = Objects(typed.own), list(places(as_written(config)))
     of_method, lines = unused(resolved, objects), list[tuple[str, bool]]()
     for text, key in typed.places:
@@ -109,13 +104,7 @@ def without_effect(
 def _idle(
     key: str, references: Sequence[tuple[str, str]], why_not: Callable[[str], str]
 ) -> str | None:
-    """Why a key has no effect wherever it is read; "" where it has one, None where nobody reads it.
-
-    Args:
-        key: dotted.
-        references: see `places`.
-        why_not: why a key has no effect where it stands, "" where it has one.
-    """
+    """Why a key has no effect; "" where it has one, None where nobody reads it."""
     if why := why_not(key):
         return why
     if key.partition(".")[0] not in SHARED:

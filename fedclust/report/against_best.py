@@ -51,16 +51,10 @@ class Standing:
 def standings(
     scores: Mapping[Key, Mapping[int, float]], metric: str, redrawn: float = 0.0
 ) -> dict[Key, Standing]:
-    """Every arm that has a score against the one with the best mean; empty for fewer than two, and
-    where no direction of the metric is better.
+    """Every arm with a score against the best mean; empty for fewer than two, or no direction.
 
     Where seeds of an arm are missing, because they failed or were not run, it is compared in those
     it has and is never the best: the mean of those that survive says too much.
-
-    Args:
-        scores: by arm, the score of every seed.
-        metric: what the score is, which says which direction is better.
-        redrawn: see `paired`.
     """
     means = {
         key: sign(metric) * float(np.mean(list(one.values()))) for key, one in scores.items() if one

@@ -24,7 +24,6 @@ class Arm:
     """One run with its name.
 
     Attributes:
-        run: the run.
         name: the algorithm choice, and the options in which it differs from its other runs: "ifca
             num_clusters=4".
         setting: the federation where not all runs of the report have the same one: "MNIST-MCLR,
@@ -65,10 +64,7 @@ class Arm:
 
     @property
     def comparable(self) -> bool:
-        """Whether printed values may be held against its own: full size, data and protocol.
-
-        With other `rounds` those of a round are still the same round's.
-        """
+        """Whether printed values may be held against its own: full size, data and protocol."""
         others = [key for key in self.changed if not key.startswith("rounds=")]
         return self.run.scale == "paper" and not self.stand_in and not others
 
@@ -98,10 +94,7 @@ class Arm:
         return {**self.run.choices, "classes": str(classes), **meant}
 
     def curve(self, metric: str) -> Curve | None:
-        """A metric without the seeds that failed, None where it was not recorded.
-
-        "models" is the sum of models_down and models_up.
-        """
+        """A metric without seeds that failed, None where not recorded; "models" is down plus up."""
         curve = self.run.curves.get(metric)
         down, up = self.run.curves.get("models_down"), self.run.curves.get("models_up")
         if metric == "models" and down and up and down.values.shape == up.values.shape:
@@ -112,7 +105,6 @@ class Arm:
         """The score of every seed that has one.
 
         Args:
-            metric: its name.
             score: last, the newest value; max, the best of the rounds that count, see `counted`; or
                 validation, that of the round of the best validation score among them, the first
                 where several are equal.
@@ -149,9 +141,7 @@ class Arm:
     def over_rounds(
         self, statistic: Callable[..., Any], metric: str, factor: float = 1.0, last: int = 0
     ) -> NDArray[np.float64]:
-        """[S] a statistic of `factor` times the last values of a metric, 0 for all; without the
-        seeds that have none.
-        """
+        """[S] a statistic of the last values of a metric times `factor`; 0 is all values."""
         curve = self.curve(metric)
         values = factor * curve.values[-last:] if curve else np.empty((0, 0))
         known = values[:, ~np.isnan(values).all(axis=0)]
@@ -185,7 +175,6 @@ def arms(
     """The arms of some runs by setting; those named in `order` first, then as the sweep gave them.
 
     Args:
-        runs: the runs.
         order: algorithm choices, names, whole labels or pieces of settings, in row order.
         changed: the overrides by which a run is not the published experiment's.
     """
@@ -263,9 +252,7 @@ def _given(run: Run, keys: Iterable[str], ends: Mapping[str, Mapping[str, str]])
 
 
 def path_ends(values: Iterable[str]) -> dict[str, str]:
-    """Every path among some values with the shortest end that none of the others has: a.csv of
-    /data/2025/a.csv, or 2025/a.csv where there is /data/2024/a.csv too.
-    """
+    """Every path among values with its shortest unique end: a.csv of /data/2025/a.csv."""
     parts = {value: tuple(value.strip("'\"").rstrip("/").split("/")) for value in values}
     others = Counter(end for each in set(parts.values()) for end in _ends(each))
     return {

@@ -1,9 +1,4 @@
-"""Files that are no longer what their job left.
-
-A job keeps digests of its files with its checkpoints; a report compares, so that no number of a
-damaged or edited file stands in a table unremarked. Where the checkpoints have been deleted there
-is nothing to compare with.
-"""
+"""Files that are no longer what their job left, by digests among its checkpoints."""
 
 from __future__ import annotations
 

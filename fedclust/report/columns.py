@@ -95,9 +95,7 @@ def over_seeds(
     factor: float = 1.0,
     suffix: str = "_std",
 ) -> TableColumn:
-    """A column of values per seed [S]: mean ± standard deviation, shown times a factor, with so
-    many decimals, or as many as `digits` gives them.
-    """
+    """A column of values per seed [S]: mean ± standard deviation times `factor`."""
 
     def write(values: NDArray[np.float64]) -> str:
         return plus_minus(factor * values, digits(values) if callable(digits) else digits)

@@ -52,10 +52,7 @@ _WORDS = {
 
 
 def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
-    """Every arm minus the best one of its federation, seed by seed.
-
-    None where no two arms of a federation share a seed, or no direction of the metric is better.
-    """
+    """Every arm minus the best of its federation, seed by seed; None without any."""
     column = score_column(spec, arms)
     places = standing(arms, column, spec.metric)
     if not any(one.against for one in places.values()):

@@ -1,8 +1,4 @@
-"""Line figures: metrics over rounds or what was sent, mean over seeds with a band of one std.
-
-One panel per metric and setting: metrics below each other and settings side by side, as the papers
-print; a single setting has its metrics side by side.
-"""
+"""Line figures: mean over seeds with a band of one std; metrics go down and settings across."""
 
 from __future__ import annotations
 
@@ -68,7 +64,6 @@ def draw(
     """Metrics in every setting, or None where nothing of it was recorded.
 
     Args:
-        arms: the curves.
         metrics: what is drawn, from the top; accuracies in percent.
         x: "round", or models or bytes sent so far in either direction.
         published: where given, over rounds, the numbers its paper prints are hollow marks.
@@ -170,9 +165,7 @@ def draw_curve(
     look: dict[str, Any],
     label: str,
 ) -> NDArray[np.float64]:
-    """One arm: the mean over seeds as a line with a few markers, ± 1 standard deviation as a band
-    that stays within what the metric can be. Returns the mean [R], as shown.
-    """
+    """One arm with a band of ± 1 standard deviation `within` the metric; returns the mean [R]."""
     values = factor(metric) * curve.values
     known = np.isfinite(values).any(axis=1)
     x, values = x[known], values[known]
@@ -190,9 +183,7 @@ def draw_curve(
 
 
 def within(metric: str, values: NDArray[np.float64]) -> tuple[float, float]:
-    """The least and the largest value that a band of these values may show; without a least one
-    where some are below what is usual, as R² may be.
-    """
+    """The bounds of a band of these values: without a least one where some are below the usual."""
     low, high = bounds(metric)
     return (-np.inf if np.nanmin(values, initial=np.inf) < low else low), high
 

@@ -178,10 +178,7 @@ def _length(axes: Axes, difference: float, low: float, high: float, y: float) ->
 
 
 def profiles(spec: Spec, arms: Sequence[Arm], methods: Overall) -> Figure | None:
-    """Performance profiles: the share of runs that score more than a level, over all levels.
-
-    One panel for few methods; else a small one for each, with the others in grey.
-    """
+    """Performance profiles: the share of runs that score more than a level, over all levels."""
     values = {name: np.concatenate(methods.runs[name]) for name in methods.names}
     every = np.concatenate(list(values.values()))
     low, high = float(every.min()), float(every.max())

@@ -27,10 +27,7 @@ _PRINTED = {  # column → metric in the tables that describe data sets and mode
 
 
 def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
-    """One row per setting: clients, examples, per client, classes, parameters; mean over seeds.
-
-    None where no run wrote `federation.json`.
-    """
+    """A row per setting, means over seeds; None where no run wrote `federation.json`."""
     rows = [(arm, _record(arm)) for arm in one_per_setting(arms)]
     splits = max((_splits(record) for _, record in rows), key=len, default=[])
 

@@ -46,13 +46,7 @@ Drawn = tuple[str, str, Figure | None]  # file, caption and figure, None where t
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure as the page shows it.
-
-    Attributes:
-        name: file name without ending.
-        caption: what it shows.
-        png: the picture.
-    """
+    """One figure as the page shows it: file name without ending, caption and the PNG."""
 
     name: str
     caption: str
@@ -82,11 +76,7 @@ def save(folder: Path, name: str, caption: str, figure: Figure) -> Picture:
 
 @contextmanager
 def _plain_fonts() -> Iterator[None]:
-    """PDFs embed fonts without tables of layout, which take longer to cut down than all the rest.
-
-    No viewer reads them: which glyph stands where is said in the file. Where fontTools keeps its
-    list elsewhere, they are embedded too.
-    """
+    """PDFs embed fonts without tables of layout, which no viewer reads; to cut them takes long."""
     from fontTools.subset import Options  # only figures need it, and it takes long to import
 
     options: Any = Options
@@ -113,9 +103,6 @@ def figure(spec: Spec, arms: Sequence[Arm], metric: str, x: str) -> Figure:
     """One metric as a report draws it.
 
     Args:
-        spec: what the experiment asks for.
-        arms: the curves.
-        metric: what is drawn.
         x: round, or what was sent so far: models, bytes.
 
     Raises:

@@ -33,10 +33,7 @@ Spans = dict[tuple[int, int], tuple[float, float]]  # (cluster, group) → botto
 
 
 def flow(arm: Arm) -> Figure | None:
-    """How clients of the first seed move between clusters; below, the churn of all seeds.
-
-    None where there is one cluster, or one per client, or one round, or nobody ever moves.
-    """
+    """How clients of the first seed move between clusters; below, the churn; None if none moves."""
     counts, churn = arm.curve("num_clusters"), arm.curve("churn")
     if counts is None or not 1 < np.nanmax(counts.values) <= _MOST_CLUSTERS:
         return None
@@ -109,9 +106,7 @@ def _alluvium(
     rounds: Sequence[int],
     apart: float,
 ) -> None:
-    """Bars at the rounds, which are `apart` on average, and bands between them; labels and groups
-    [rounds, M].
-    """
+    """Bars at the rounds, `apart` on average, and bands between; labels and groups [rounds, M]."""
     half = _WIDTH / 2 * apart
     for t, stack in zip(rounds, stacks, strict=True):
         _bars(axes, t, half, stack)

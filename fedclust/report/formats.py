@@ -92,9 +92,7 @@ def show(metric: str, value: float) -> str:
 
 
 def decimals(metric: str, values: NDArray[np.float64] | float, usual: int = 2) -> int:
-    """Decimals of a metric's values: the usual ones, and of a score in a target's own unit those
-    of four digits; at most four where more is better, as of R², which may be near 0.
-    """
+    """Decimals of a metric: the usual ones; of scores in a target's unit those of four digits."""
     known, size = METRICS.get(metric), abs(float(np.mean(values))) if np.size(values) else 0.0
     own = known is not None and known.title and known.unit != "fraction"
     if known is None or not own or not 0 < size < np.inf:

@@ -50,8 +50,7 @@ def _named(arm: Arm, frame: pd.DataFrame) -> pd.DataFrame:
 def summary_frame(arms: Sequence[Arm]) -> pd.DataFrame:
     """By arm and metric: mean and standard deviation over seeds of the last and the best value.
 
-    Columns last, last_std, best, best_std, seeds; best is NaN where no direction is better. Seeds
-    that failed are left out.
+    Columns last, last_std, best, best_std, seeds; NaN without a direction; failed seeds left out.
     """
     rows = {}
     for arm in arms:

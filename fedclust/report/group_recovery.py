@@ -17,10 +17,7 @@ _MOST_LISTED = 5  # seeds whose values are given one by one
 
 
 def words(arm: Arm) -> str:
-    """One sentence, such as "ifca merges true groups in 2 of 3 seeds (purity …)".
-
-    Empty where the federation has no groups or no client rows were written.
-    """
+    """One sentence, such as "ifca merges true groups in 2 of 3 seeds (purity …)"; may be empty."""
     counts = verdicts(arm)
     if not counts:
         return ""

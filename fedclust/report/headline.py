@@ -62,10 +62,7 @@ class HeadlineColumn:
 
 
 def score_column(spec: Spec, arms: Sequence[Arm], score: str = "") -> HeadlineColumn:
-    """The column that scores a whole run, by the report's score or another one.
-
-    No published number is held against another score than the report's.
-    """
+    """The column that scores a whole run; only the report's own score has published numbers."""
     score = score or spec.score
     rounds = {arm.run.rounds for arm in arms}
     last = f"last (round {rounds.pop()})" if len(rounds) == 1 else "last"
@@ -196,10 +193,7 @@ def final_scores(spec: Spec, arms: Sequence[Arm]) -> dict[tuple[str, str], dict[
 
 
 def standing(arms: Sequence[Arm], column: HeadlineColumn, metric: str) -> dict[str, Standing]:
-    """Where every arm stands against the best one of its setting, by label.
-
-    A score of whole runs is compared among the arms that have ended.
-    """
+    """Where every arm stands in its setting, by label; scores of runs compare ended arms only."""
     ended = [arm for arm in arms if arm.finished or column.round is not None]
     places: dict[str, Standing] = {}
     ratios = redrawn(arms)
@@ -221,9 +215,6 @@ def layout(
     """Heads and rows: arms by columns, or settings and algorithms where a setting holds several.
 
     Args:
-        arms: in order.
-        titles: heads of the columns, of which every arm has a cell.
-        cells: by label and head.
         aside: further heads, of which some arms have a cell.
         beside: lines that stand below the arms, or a column where settings are rows.
     """
@@ -283,9 +274,7 @@ def _at(metric: str, iteration: int, arm: Arm) -> dict[int, float]:
 
 
 def printed_for(spec: Spec, arm: Arm, column: HeadlineColumn) -> tuple[str, Printed] | None:
-    """The number printed for an arm in a table of one column, with its head; of an arm that is not
-    comparable the last one that is printed.
-    """
+    """The number printed for an arm in a table of one column, with its head."""
     if arm.comparable:
         number = _published(spec, arm, column)
         return ("paper", number) if number else None
@@ -308,9 +297,7 @@ def _looked_up(spec: Spec, arm: Arm, iteration: int | None) -> Printed | None:
 
 
 def _aside(spec: Spec, arm: Arm, shown: Sequence[HeadlineColumn]) -> list[tuple[str, Printed]]:
-    """The printed numbers of an arm that is not comparable, with the heads they stand below; those
-    of rounds that a smaller run does not reach, too.
-    """
+    """The printed numbers of an arm that is not comparable, with the heads they stand below."""
     if arm.comparable or spec.published is None or spec.metric not in _PRINTED:
         return []
     numbers = {c.title: _published(spec, arm, c) for c in shown}

@@ -35,11 +35,7 @@ _ALSO = ("name", "report", "choices", "rounds", "scale")  # of a config, besides
 
 @dataclass(frozen=True)
 class Measured(Run):
-    """What another program measured, as if it were a job.
-
-    Attributes:
-        rows: columns seed, round, client, group, label (-1: not known), test_count, correct.
-    """
+    """What another program measured, as if it were a job; `rows` has the columns `_COLUMNS`."""
 
     is_job: ClassVar[bool] = False
 
@@ -64,9 +60,6 @@ def outside_arms(given: str | Path, folder: Path, metric: str, arms: Sequence[Ar
 
     Args:
         given: the CSV, as seen from here or from the folder.
-        folder: of the report.
-        metric: that of the report.
-        arms: of the jobs on whose federation it was measured.
 
     Raises:
         ConfigError: one line on what the file lacks or the federation does not have.
@@ -189,10 +182,7 @@ def _check_evaluated(file: Path, table: pd.DataFrame, arms: Sequence[Arm]) -> No
 
 
 def _known(arms: Sequence[Arm], table: pd.DataFrame) -> pd.DataFrame:
-    """What the jobs tested: seed, round, client, group and count, for the rounds of the table.
-
-    A client that a method does not serve has no test examples there; it has those of the others.
-    """
+    """What the jobs tested: seed, round, client, group and count, for the rounds of the table."""
     rounds, seeds = sorted(set(table["round"])), set(table["seed"])
     tested = [
         arm.run.client_rows(int(seed), rounds)
@@ -209,8 +199,7 @@ def _beside(file: Path, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFram
     """The rows of the table with their group, once all fit what the jobs tested.
 
     Raises:
-        ConfigError: for a client that no job has, a number of test examples that is another, or
-            clients that are missing.
+        ConfigError: for clients or numbers of test examples that do not fit.
     """
 
     def no_client(row: Mapping[str, Any]) -> str:

@@ -25,7 +25,6 @@ class Page:
 
     Attributes:
         title: heading.
-        subtitle: what was run, in one line.
         banners: what a reader must know before reading a number.
         tables: the headline table first; long ones come after the figures.
         pictures: the figures.
@@ -53,13 +52,7 @@ def render(page: Page) -> str:
 
 
 def render_index(title: str, sections: Sequence[tuple[str, Page]]) -> str:
-    """The page of several experiments as HTML text.
-
-    Args:
-        title: heading.
-        sections: of every experiment the address of its own page, relative to this one, and what
-            is shown of it.
-    """
+    """The page of several experiments; `sections` have each one's relative address and page."""
     body, links = "", []
     for place, (address, one) in enumerate(sections, 1):
         name = f"experiment-{place}"

@@ -79,9 +79,7 @@ def small_panels(names: Sequence[str], above: float = 0.5) -> tuple[Figure, list
 def _together(
     arms: Sequence[Arm], metric: str, x: str, unit: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The means of all arms as one line with gaps: a panel then holds one artist and not a line of
-    every arm, whose number would grow with the square of the arms.
-    """
+    """The means of all arms as one line with gaps: one artist per panel and not one per arm."""
     along, means = [], []
     for arm in arms:
         curve = arm.curve(metric)

@@ -18,14 +18,7 @@ from fedclust.report.table import Cell, Table
 
 @dataclass(frozen=True)
 class Pivot:
-    """The arms of one method that differ in two options.
-
-    Attributes:
-        title: the method.
-        down, across: the two options.
-        rows, columns: their values, in the order of the arms.
-        arms: by row and column.
-    """
+    """The arms of one method by two options: `rows` are of one, down, `columns` of the other."""
 
     title: str
     down: str

@@ -22,11 +22,7 @@ _BESIDE = (
 
 
 def pool_seeds(runs: Sequence[Run]) -> list[Run]:
-    """The runs, those that differ in their seeds alone joined; in the order of first parts.
-
-    A seed that several jobs of one folder have counts once. Jobs of several folders with a common
-    seed are kept apart: their code may differ.
-    """
+    """The runs, those that differ in their seeds alone joined, unless two folders share a seed."""
     alike: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         alike[identity(run)].append(run)
@@ -50,10 +46,7 @@ def identity(run: Run) -> str:
 
 
 def _disjoint(group: Sequence[Run]) -> list[Run]:
-    """The runs, each without the seeds of one before it; runs left without a seed are left out.
-
-    Finished runs come first, then those with more rounds, then those with more seeds.
-    """
+    """The runs, finished and longer ones first, each without the seeds of one before it."""
     known: set[int] = set()
     parts = []
     for run in sorted(group, key=_worth):

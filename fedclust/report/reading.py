@@ -37,8 +37,7 @@ _LISTS = ("overrides", "scores")
 def read_runs(folder: Path) -> list[Run]:
     """The runs in `folder`: itself, or every subfolder at any depth that holds one; sorted by path.
 
-    A folder that cannot be read is left out, see `left_out`; so are jobs of other sweeps where
-    unnamed sweeps share a folder, see `fedclust.report.sweep`.
+    A folder that cannot be read, or of another unnamed sweep, is left out, see `left_out`.
 
     Raises:
         RunFolderError: when there is no folder, or no run in it.
@@ -82,12 +81,7 @@ def job_folders(folder: Path) -> list[Path]:
 
 
 def left_out(folder: Path, known: Mapping[Path, Run]) -> list[str]:
-    """Why jobs of a folder are in no table, and what there is not of its newest sweep, by line.
-
-    Args:
-        folder: the report's.
-        known: the runs of the tables, by folder.
-    """
+    """Why jobs of a folder are in no table, and what its newest sweep lacks, by line."""
     lines, others = [], []
     alike = {identity(run) for run in known.values()}
     for one in job_folders(folder):
@@ -136,11 +130,7 @@ def _joined(sweep: Sweep, known: Mapping[Path, Run]) -> list[str]:
 
 
 def read_run(folder: Path) -> Run:
-    """One job's folder.
-
-    Raises:
-        DataError: naming the file that cannot be read.
-    """
+    """One job's folder; DataError names a file that cannot be read."""
     path = folder / "config.yaml"
     try:
         config = read_config(path)

@@ -21,11 +21,9 @@ class Verdict:
     """The verdict on a claim.
 
     Attributes:
-        claimed: the claim in words.
-        measured: what was measured, in words.
+        claimed, measured: in words.
         holds: on means over seeds; None where the runs do not reach far enough to tell.
-        seeds: in how many seeds it holds.
-        of: among how many.
+        seeds, of: in how many seeds it holds, among how many.
     """
 
     claimed: str
@@ -41,13 +39,7 @@ class Verdict:
 
 
 def outcome(holds: bool | None, seeds: int, of: int) -> str:
-    """A verdict in words: none of one seed, or where under four fifths of several agree.
-
-    Args:
-        holds: on the mean over seeds, or None.
-        seeds: in how many seeds the claim holds.
-        of: among how many; 0 where they are not counted.
-    """
+    """A verdict in words: none of one seed, or where under four fifths of several agree."""
     if of == 1 and holds is not None:
         return "one seed"
     if holds is None or (seeds if holds else of - seeds) < _SHARE * of:
@@ -93,11 +85,7 @@ class Reference(Protocol):
     """What is known of published work."""
 
     def table(self, name: str) -> Sequence[Mapping[str, str]]:
-        """The rows of a printed table, "<paper>/<table>".
-
-        Raises:
-            ConfigError: when there is no such table.
-        """
+        """The rows of a printed table, "<paper>/<table>"; ConfigError if there is none."""
 
     def lookup(
         self,
@@ -115,11 +103,7 @@ class Reference(Protocol):
         """The accuracies, in percent, whose first round in reaching them a table prints."""
 
     def claim(self, entry: Mapping[str, Any]) -> Claim:
-        """The claim that a config entry describes.
-
-        Raises:
-            ConfigError: for an unknown kind, key or metric, or a missing key.
-        """
+        """The claim of a config entry; ConfigError for an unknown or missing kind, key, metric."""
 
     def check(self, claims: Sequence[Claim], arms: Sequence[Arm]) -> list[tuple[str, Verdict]]:
         """Verdicts, each with the setting it was checked in ("" where there is one only)."""

@@ -65,11 +65,7 @@ class Relative:
 
 
 def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
-    """The shares of a sweep over several federations.
-
-    None where nothing ran that knows the groups, or nothing else, where less of the metric is
-    better, or its scores are not above zero.
-    """
+    """The shares of a sweep; None where they have no base, or scores are not above zero."""
     if not in_panels(arms) or METRICS[spec.metric].better != "higher":
         return None
     scores = {key: values for key, values in final_scores(spec, arms).items() if values}

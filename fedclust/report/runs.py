@@ -67,7 +67,6 @@ class Run:
     """One job's folder, read lazily.
 
     Attributes:
-        folder: where its files are.
         config: its resolved config.
         status: what status.json says; state unknown where there is none.
         curves: every recorded metric.
@@ -131,9 +130,7 @@ class Run:
         return self._client_rows([("round", "==", int(last))])
 
     def client_rows(self, seed: int, rounds: Sequence[int]) -> pd.DataFrame:
-        """The client rows of one seed at some rounds: columns seed, round, client, test_count,
-        correct, and the group and label (cluster) that the client had in that round.
-        """
+        """Client rows: seed, round, client, test_count, correct, group and label (cluster)."""
         if self.parts:
             return self._part(seed).client_rows(seed, rounds)
         return self._client_rows([("seed", "==", seed), ("round", "in", list(rounds))])
@@ -165,11 +162,7 @@ class Run:
         return loaded
 
     def verify(self) -> None:
-        """Reads every file that a report needs, once.
-
-        Raises:
-            DataError: naming the file that cannot be read.
-        """
+        """Reads every file that a report needs; DataError names one that cannot be read."""
         assert self.federation is not None
         for folder in sorted((self.folder / "arrays").glob("seed=*")):
             for file in sorted(folder.glob("*.npy")):
@@ -205,9 +198,7 @@ class Run:
         return _joined(frames[1:] or frames)
 
     def _client_rows(self, filters: list[Any] | None, *, whole: bool = False) -> pd.DataFrame:
-        """Columns `_CLIENT` and `_TESTED`; the latter 0, as if nobody were tested, where there are
-        none. With `whole` all columns that there are.
-        """
+        """Columns `_CLIENT` and `_TESTED`, 0 where there are none; with `whole` all columns."""
         import pandas as pd
         import pyarrow.parquet
 

@@ -14,8 +14,7 @@ _OF_ONE_SEED = "the partition of seed "
 def other_data(arms: Sequence[Arm]) -> list[str]:
     """A line for every setting whose jobs met other data, though their configs name the same.
 
-    Compared are the digests that jobs keep of every seed's partition and, among jobs of the same
-    seeds, of their examples, which may be scaled by seed; jobs of earlier versions have none.
+    Compared are digests of partitions and, among jobs of the same seeds, of examples.
     """
     lines = []
     for setting in settings_of(arms):
@@ -36,11 +35,7 @@ def other_data(arms: Sequence[Arm]) -> list[str]:
 
 
 def redrawn(arms: Sequence[Arm]) -> dict[str, float]:
-    """By setting, test / training examples where every seed splits the same rows anew.
-
-    Infinite where all seeds are tested on the same examples. Not for a single seed, for seeds that
-    have other rows for the most part, or for jobs that do not say.
-    """
+    """By setting, test / training examples where every seed splits the same rows anew."""
     ratios = {}
     for setting in settings_of(arms):
         seeds = {

@@ -47,10 +47,7 @@ def _pairs(
 
 
 def _shared(given: Sequence[tuple[Arm, str]], of: int = 0) -> str:
-    """The values of some arms: one where all have the same, else by name, by setting or by arm.
-
-    Of more than these, `of`, some have no value.
-    """
+    """The values of some arms: one where all have the same, else by name, by setting or by arm."""
     values = dict.fromkeys(value for _, value in given)
     if len(values) == 1 and len(given) >= of:
         return next(iter(values))

@@ -39,11 +39,7 @@ class FigureSpec:
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> FigureSpec:
-        """What a `report.figure` node asks for.
-
-        Raises:
-            ConfigError: for an unknown key, metric or axis.
-        """
+        """What a `report.figure` node asks for; ConfigError for an unknown key, metric or axis."""
         _only_known(cls, node, "report.figure", "a mapping")
         rows = node.get("rows") or []
         require(isinstance(rows, list), "report.figure.rows", rows, "a list of metrics")
@@ -76,11 +72,7 @@ class Target:
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> Target:
-        """What a `report.target` node asks for.
-
-        Raises:
-            ConfigError: for an unknown key, both or none of value and arm, or a share out of range.
-        """
+        """What a `report.target` node asks for; ConfigError unless it has one of value and arm."""
         _only_known(cls, node, "report.target", "a mapping, as in {value: 0.9}")
         return cls(**node)
 
@@ -90,7 +82,6 @@ class Spec:
     """The `report` node of an experiment.
 
     Attributes:
-        title: heading; the run's name where absent.
         published: "<paper>/<table>" as in published.csv, or None.
         metric: the metric of the headline table.
         rounds: 1-based columns of the headline table; None for the last one only.
@@ -149,11 +140,7 @@ class Spec:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], reference: Reference) -> Spec:
-        """What the config of a job asks for; the defaults where it has no `report` node.
-
-        Raises:
-            ConfigError: for an unknown key, metric or kind of claim.
-        """
+        """What a job's config asks for, else defaults; ConfigError for what nobody knows."""
         asked = _renewed(config.get("report"))
         asked = {} if asked is None else asked
         _only_known(cls, asked, "report", "a mapping")
@@ -197,11 +184,7 @@ class Spec:
 
 
 def check_value(value: Any, metric: str, key: str) -> None:
-    """Refuse what a metric cannot reach.
-
-    Raises:
-        ConfigError: for anything but a number, and for a fraction outside of [0, 1].
-    """
+    """Refuse what a metric cannot reach: no number, or a fraction outside of [0, 1]."""
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     require(plain and math.isfinite(value), key, value, "a number")
     if metric in METRICS and METRICS[metric].unit == "fraction":

@@ -84,9 +84,7 @@ RC: dict[str, Any] = {
 
 @contextmanager
 def looked() -> Iterator[None]:
-    """While the block runs, figures look as here, whatever a user's own settings of Matplotlib are;
-    of those only fonts are taken, for letters that ours has not.
-    """
+    """While the block runs, figures look as here; of a user's settings only fonts are taken."""
     families = list(_fonts(*mpl.rcParams["font.family"], *mpl.rcParams["font.sans-serif"]))
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()

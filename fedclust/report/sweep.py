@@ -1,7 +1,4 @@
-"""Which jobs the newest sweep of a folder was made of: `sweep.json`.
-
-Sweeps without a name share the folder `outputs/default`; a report there is of the newest one.
-"""
+"""Which jobs the newest sweep of a folder was made of: unnamed sweeps share a folder."""
 
 from __future__ import annotations
 
@@ -18,24 +15,14 @@ _FILE = "sweep.json"
 
 @dataclass(frozen=True)
 class Sweep:
-    """The newest sweep of a folder.
-
-    Attributes:
-        folder: the folder.
-        jobs: the folder of every job in the order given, and why it could not run; "" if it could.
-    """
+    """The newest sweep of a folder: every job's folder in order, and why it could not run or ""."""
 
     folder: Path
     jobs: Mapping[Path, str]
 
 
 def write_sweep(folder: Path, jobs: Sequence[tuple[int, str, str]]) -> None:
-    """Replace what a folder says of its newest sweep.
-
-    Args:
-        folder: the sweep's.
-        jobs: number, folder below the sweep's, and why it could not run or "".
-    """
+    """Replace it; jobs: number, folder below the sweep's, and why it could not run or ""."""
     entries = [{"number": n, "folder": name, "error": error} for n, name, error in sorted(jobs)]
     atomic_write(folder / _FILE, json.dumps({"jobs": entries}, indent=1) + "\n")
 

@@ -60,7 +60,6 @@ class Cell:
     """One cell for readers.
 
     Attributes:
-        text: what it says.
         detail: a second, smaller line.
         good: coloured and ticked when true, crossed when false, neither when None.
         strong: the best of its column.
@@ -89,7 +88,6 @@ class Table:
 
     Attributes:
         name: file name without ending.
-        title: heading.
         columns: column heads; the first column names the row.
         rows: cells, one per column.
         records: the same as plain numbers, for CSV.
@@ -129,10 +127,7 @@ class Table:
         return f"<h4>{html.escape(self.title)}</h4>\n{self.html()}"
 
     def latex(self, *, wide: bool = False) -> str:
-        """The table in LaTeX, fitted to its column or, `wide`, to both columns of a page.
-
-        Needs the packages booktabs, amssymb and graphicx.
-        """
+        """The table in LaTeX, of a column or `wide`; needs booktabs, amssymb and graphicx."""
         kind = "table*" if wide else "table"
         body = "\n".join(" & ".join(_latex(cell) for cell in row) + r" \\" for row in self.rows)
         head = " & ".join(_escape(column) for column in self.columns)

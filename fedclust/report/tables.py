@@ -107,11 +107,7 @@ _HEADS = ("before", "at once", "after")
 
 
 def changes_table(arms: Sequence[Arm]) -> Table | None:
-    """What the measured changes of a scenario did to every arm; None where there are none.
-
-    Accuracies are means over changes, that after them over all rounds since the first. Without an
-    accuracy before it, or with the next one too soon, a change counts as not recovered.
-    """
+    """What the measured changes of a scenario did to every arm, means over changes; else None."""
     measured = [arm for arm in arms if arm.curve("changed_clients") is not None]
     own = headline_of(measured[0].run.curves if measured else ())
     names = changed_names(own)
@@ -190,10 +186,7 @@ def cost_table(arms: Sequence[Arm]) -> Table | None:
 
 
 def rounds_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
-    """Statistics over rounds with the printed ones: last, best, median, last ten, first, drift.
-
-    For every accuracy whose first round the paper prints a column has the first to reach it.
-    """
+    """Statistics over rounds with the printed ones, and the first round to reach an accuracy."""
     scale, metric = factor(spec.metric), spec.metric
     goals = spec.reference.thresholds(spec.published) if spec.reference and scale == 100.0 else []
     curves = [curve for arm in arms if (curve := arm.curve(metric))]
@@ -224,9 +217,7 @@ def rounds_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
 def _beside_printed(
     spec: Spec, arms: Sequence[Arm], head: str, read: Read, printed_as: str
 ) -> list[TableColumn]:
-    """A statistic with the printed number; where an arm may not be held against it, that number
-    stands in a column of its own.
-    """
+    """A statistic with the printed number, in a column of its own where it may not be compared."""
     # a point of accuracy is a measure of agreement; for the other statistics there is none
     judged = printed_as.startswith("test_acc")
     fixed = 4 if "discrepancy" in printed_as else 2 if "first_round" in printed_as else None

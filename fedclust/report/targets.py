@@ -140,17 +140,7 @@ def _words(target: Target, metric: str) -> str:
 
 
 def reached(values: NDArray[np.float64], target: float) -> int | None:
-    """The first evaluation from which the running mean of three stays at or above the target.
-
-    A single lucky evaluation does not count, and nothing is interpolated.
-
-    Args:
-        values: [R] of one run, without NaN.
-        target: in the same unit.
-
-    Returns:
-        The place of the last of the three, or None where the run never gets there for good.
-    """
+    """Where a running mean of three of [R] values stays at or above the target, or None."""
     if len(values) < WINDOW:
         return None
     means = np.lib.stride_tricks.sliding_window_view(values, WINDOW).mean(axis=1)

@@ -25,9 +25,7 @@ Partition = tuple[tuple[int, ...], ...]  # the clients of every cluster, by thei
 
 
 def partitions(arm: Arm) -> Mapping[int, Partition]:
-    """The clusters of every seed at its end, largest first, without clients that nobody serves;
-    none where in no seed there is anything between one cluster and a cluster for each.
-    """
+    """The clusters of every seed at its end, largest first; none where all seeds are trivial."""
     rows = arm.run.final_clients
     rows = rows[rows["label"] >= 0] if len(rows) else rows
     by_seed: dict[int, Partition] = {}
@@ -40,9 +38,7 @@ def partitions(arm: Arm) -> Mapping[int, Partition]:
 
 
 def together(by_seed: Mapping[int, Partition], size: int) -> NDArray[np.int64]:
-    """[M, M] in how many seeds two of `size` clients share a cluster; the diagonal counts the
-    seeds in which a client is in one.
-    """
+    """[M, M] in how many seeds two of `size` clients share a cluster; diagonal: are in one."""
     counts = np.zeros((size, size), dtype=np.int64)
     for clusters in by_seed.values():
         for cluster in clusters:
@@ -51,9 +47,7 @@ def together(by_seed: Mapping[int, Partition], size: int) -> NDArray[np.int64]:
 
 
 def together_tables(arms: Sequence[Arm]) -> list[Table]:
-    """The commonest partition of every arm, and how often two clients share a cluster; none where
-    clients have no names, or are too many. Of several federations those with the first one's names.
-    """
+    """The commonest partition of every arm, and how often two named clients share a cluster."""
     names = called(arms[0], "clients", 30)
     of_arms = {arm.label: partitions(arm) for arm in arms if called(arm, "clients", 30) == names}
     of_arms = {label: seeds for label, seeds in of_arms.items() if seeds}

@@ -28,12 +28,7 @@ _NAMED = 6  # methods
 
 @dataclass(frozen=True)
 class Guess:
-    """A line of a table that is of no method.
-
-    Attributes:
-        setting: the federation, as of an arm; "" where the guess is the same in all.
-        values: by metric, of every seed [S].
-    """
+    """A line of no method: its setting or "" for all, and `values` by metric of every seed [S]."""
 
     setting: str
     values: dict[str, NDArray[np.float64]]
@@ -57,13 +52,7 @@ def guessed(arm: Arm, metric: str) -> NDArray[np.float64]:
 
 
 def guesses(arms: Sequence[Arm], metrics: Sequence[str], *, by_setting: bool) -> list[Guess]:
-    """The guess in every setting that has one for some metric.
-
-    Args:
-        arms: those of a table.
-        metrics: its metrics.
-        by_setting: whether it is shown by setting even where it is the same in all.
-    """
+    """The guess in every setting that has one for some metric; only one where all are the same."""
     known = []
     for setting in settings_of(arms):
         own = [arm for arm in arms if arm.setting == setting]

@@ -12,10 +12,7 @@ _MOST = 8  # names of a kind in a note
 
 
 def unmatched(spec: Spec, arms: Sequence[Arm]) -> list[str]:
-    """A note on names in `claims`, `target` and `order` that no arm has, and those that arms have.
-
-    They may be misspelt, or of arms that did not run: a sweep can be narrowed, or be on its way.
-    """
+    """A note on names in `claims`, `target` and `order` that no arm has, and those of the arms."""
     pieces = {piece for arm in arms for piece in arm.setting.split(SEPARATOR)}
     cases = {str(arm.run.asked.get("case")) for arm in arms}
     asked = {

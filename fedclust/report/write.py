@@ -55,8 +55,6 @@ class Contents:
 
     Attributes:
         folder: where the runs are.
-        spec: what the experiment asks for.
-        arms: the runs with results.
         banners: what a reader must know before reading a number.
         tables: the headline table first, the settings and what made it last.
     """
@@ -101,8 +99,6 @@ def all_contents(
     """What the reports of all experiments in a folder say.
 
     Args:
-        folder: theirs.
-        reference: what knows printed numbers.
         outside: a CSV in place of that of `report.outside`, of a single experiment.
 
     Raises:
@@ -116,12 +112,7 @@ def all_contents(
 
 
 def contents(folder: Path, reference: Reference) -> Contents:
-    """What a report on the runs of a folder says.
-
-    Raises:
-        RunFolderError: when the folder holds no job with results.
-        DataError: when a file cannot be read.
-    """
+    """What a report says; RunFolderError without results, DataError for an unreadable file."""
     return _contents(folder, read_runs(folder), reference)
 
 
@@ -175,10 +166,6 @@ def make_report(folder: Path, reports: Sequence[Contents]) -> Path:
     """Write all tables and figures, and the page `report/report.html`, which is returned.
 
     A folder of several experiments gets a page that sums them up, each of them its own report.
-
-    Args:
-        folder: one job's folder, or one that holds runs at any depth.
-        reports: what `all_contents` returned for it.
 
     Raises:
         RunFolderError: when a report's folder is a link to elsewhere.

@@ -58,12 +58,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one job.
-
-    Attributes:
-        job: the job's folder; they lie in its `checkpoints/`.
-        config: hash of the config they must belong to.
-    """
+    """The checkpoints of a job's folder `job`, of a config by its hash."""
 
     job: Path
     config: str
@@ -80,13 +75,7 @@ class Checkpoints:
         data: Mapping[str, str],
         files: Mapping[str, Sealed],
     ) -> None:
-        """Make round t the newest checkpoint and keep the one before; see `Checkpoint`.
-
-        Args:
-            seeds: per seed a mapping of tensors, models of clients, numbers, strings and None.
-            position: JSON-able, with seals of the recorder's files under `files`.
-            data, files: of the job and of all other files.
-        """
+        """Make round t the newest checkpoint and keep the one before; see `Checkpoint`."""
         root = self._root
         new = root / f"round={t}"
         partial = root / f"round={t}.partial"
@@ -115,9 +104,7 @@ class Checkpoints:
                 shutil.rmtree(old, ignore_errors=True)
 
     def unseal(self, name: str) -> None:
-        """Forget the seal of a file that is about to change, so that a kill before the next
-        checkpoint leaves no seal that does not fit.
-        """
+        """Forget the seal of a file that is about to change, in case the process is killed."""
         newest = self._root / "latest.json"
         content = opened_json(harmless(newest).read_bytes(), *_KEYS) if newest.is_file() else None
         if content is not None and content["files"].pop(name, None) is not None:
@@ -245,9 +232,7 @@ class Checkpoints:
 
 
 class _Damage(NamedTuple):
-    """What is wrong with a checkpoint, in words, and whether nothing that is there is: a file, or
-    the end of one, is lost.
-    """
+    """What is wrong with a checkpoint, in words, and whether all of it is lost."""
 
     said: str
     lost: bool = False
@@ -305,12 +290,8 @@ def _save(content: Mapping[str, Any], file: Path) -> str:
 
 
 def _on_cpu(content: Mapping[str, Any], copied: dict[int, tuple[Tensor, Tensor]]) -> dict[str, Any]:
-    """Copies of the tensors on the CPU; a view is saved without the storage it looks into, and one
-    that stands in two places, as models of a State that are served do, once.
-
-    Args:
-        content: see `Checkpoints.save`.
-        copied: the tensors that were met, by their id, with their copies.
+    """Copies of the tensors on the CPU, once where one stands in two places (`copied`, by id); a
+    view is saved without the storage it looks into.
     """
     moved: dict[str, Any] = {}
     for name, value in content.items():

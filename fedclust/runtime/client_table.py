@@ -33,9 +33,7 @@ ROW_GROUP = 1 << 18
 
 
 def client_rows(rnd: Round, evaluation: Evaluation) -> pa.Table:
-    """One row per client, columns `CLIENTS`, what the task adds up, a headline of several sums, and
-    the clients' names where they have some.
-    """
+    """A row per client: `CLIENTS`, what the task adds up, its headline, and the client's name."""
     num_clients = rnd.fed.num_clients
     columns = {
         "seed": torch.full((num_clients,), rnd.seed, dtype=torch.int64),
@@ -80,9 +78,7 @@ def with_scores(
 
 
 def write_predictions(file: Path, seed: int, predictions: Predictions) -> None:
-    """One row per test example of a client: seed, client, row, target and output, a column for each
-    where there are several.
-    """
+    """A row per test example: seed, client, row, target and output (or several)."""
     columns = {
         "seed": torch.full_like(predictions.client, seed),
         "client": predictions.client.int(),
@@ -113,9 +109,7 @@ def write_part(rows: pa.Table, folder: Path, number: int) -> tuple[str, Sealed]:
 
 
 def join_parts(parts: Sequence[Path], target: Path) -> None:
-    """The rows of all parts in one file, in row groups of `ROW_GROUP` rows wherever the parts
-    end.
-    """
+    """The rows of all parts in one file, in row groups of `ROW_GROUP` rows."""
     schema = pq.read_schema(pa.BufferReader(parts[0].read_bytes())) if parts else CLIENTS
     # opened here: a name need not be UTF-8, which pyarrow expects
     with target.open("wb") as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:

@@ -87,9 +87,7 @@ class RunFolder:
 
     @property
     def status(self) -> dict[str, Any]:
-        """What status.json says; state `pending` where there is none, `unknown` where it was
-        changed.
-        """
+        """What status.json says; state `pending` where there is none, `unknown` if changed."""
         try:
             text = harmless(self.path / "status.json").read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -102,11 +100,7 @@ class RunFolder:
         return begun if asked == "auto" and begun in ENGINES else asked
 
     def is_done(self) -> bool:
-        """Whether the job is finished and its results are as it left them.
-
-        A status.json that says otherwise is written again. Where the checkpoints have been deleted
-        the status alone decides.
-        """
+        """Whether the job is finished and its results are whole; a wrong status.json is renewed."""
         status, file, sealed = self.status, self._done_file, self._done
         self.remarks.clear()
         if sealed is None:
@@ -170,11 +164,7 @@ class RunFolder:
             )
 
     def has_touched_data(self) -> bool:
-        """Whether files of data were written since a finished job read them; `confirm_data` tells
-        whether they hold something else.
-
-        Files that are gone do not count, nor what nothing is known of.
-        """
+        """Whether data files were written since a finished job read them; see `confirm_data`."""
         done = self._done or {}
         known = done.get("data_files", {})
         return "data" in done and any(
@@ -182,11 +172,7 @@ class RunFolder:
         )
 
     def confirm_data(self, data: Mapping[str, str]) -> None:
-        """Refuse a finished job whose data are others now; the same ones are known the next time.
-
-        Raises:
-            RunFolderError: naming what has changed.
-        """
+        """Refuse a finished job whose data are others now, naming what has changed."""
         done = self._done
         assert done is not None
         self._refuse_others(done["data"], data, "computed")
@@ -194,11 +180,7 @@ class RunFolder:
             atomic_write(self._done_file, sealed_json({**done, "data_files": self._data_files}))
 
     def check(self) -> None:
-        """Refuse a folder that belongs to another config, or to no job at all.
-
-        Raises:
-            RunFolderError: naming the folder and the way out.
-        """
+        """RunFolderError for a folder that belongs to another config, or to no job at all."""
         file = self.path / "config.yaml"
         if not file.is_file():
             self._check_foreign()
@@ -228,11 +210,7 @@ class RunFolder:
         self.config = spelt_as(self.config, there)
 
     def renew(self) -> None:
-        """Make a finished job's report what its config asks for now; the rest stays as it was run.
-
-        Raises:
-            OSError: if the folder cannot be written.
-        """
+        """Make a finished job's report what its config asks for now; the rest stays."""
         file, sealed = self.path / "config.yaml", self._done
         seal = sealed["files"].pop(file.name, None) if sealed else None
         if seal and not Sealed(*seal).fits(file):
@@ -253,9 +231,7 @@ class RunFolder:
         )
 
     def _text_renewed(self) -> str | None:
-        """The config on the disk with what the report is asked for now, tags beside those that it
-        has; None where it asks for the same.
-        """
+        """The config on the disk with the report asked for now; None where that is the same."""
         there = read_config(self.path / "config.yaml")
         assert isinstance(there, dict)
         asked = {name: self.config.get(name) for name in _REPORTED}
@@ -317,11 +293,7 @@ class RunFolder:
         return True
 
     def _take_lock(self) -> list[str]:
-        """Lock the folder, which is made if need be; returns what a person must know of the lock.
-
-        Raises:
-            RunFolderError: if it cannot be written, or another process has the lock.
-        """
+        """Lock the folder, made if need be, or RunFolderError; returns what to know of the lock."""
         file, remarks = self.path / ".lock", list[str]()
         try:
             while self._lock is None:
@@ -364,13 +336,7 @@ class RunFolder:
         self._done_file.unlink(missing_ok=True)
 
     def keep(self, name: str, write: Callable[[Path], object]) -> None:
-        """Make sure of a file that follows from the job alone: written before round 0, and again
-        where it is damaged.
-
-        Args:
-            name: path in the folder.
-            write: writes the file at the path it is given.
-        """
+        """Make sure of a file that follows from the job alone: written once and where damaged."""
         file = self.path / name
         sealed = self._found.files.get(name) if self._found is not None else None
         if sealed is None or not sealed.fits(file):
@@ -382,11 +348,7 @@ class RunFolder:
         self._files[name] = sealed
 
     def same_data(self, data: Mapping[str, str]) -> None:
-        """Refuse to continue with other data than before.
-
-        Raises:
-            RunFolderError: naming what has changed.
-        """
+        """Refuse to continue with other data than before; RunFolderError names what has changed."""
         self.data = dict(data)
         self._refuse_others({} if self._found is None else self._found.data, data, "begun")
 
@@ -405,9 +367,7 @@ class RunFolder:
             self._lock = None
 
     def abandon(self) -> None:
-        """Delete what this job has written where the folder was missing or empty before: the job
-        turned out to be impossible. What was there, or somebody else has saved since, stays.
-        """
+        """Delete what this impossible job wrote into a new folder, and nothing else."""
         if not self._was_empty or self._lock is None:
             return
         for path in [path for path in self.path.iterdir() if path.name not in self._before]:
@@ -432,10 +392,7 @@ class RunFolder:
     def load(
         self, device: torch.device
     ) -> tuple[int, dict[int, dict[str, Any]], dict[str, Any]] | None:
-        """The newest checkpoint: round, content per seed, recorder position; None where there is
-        none.
-
-        A damaged one is passed over with a remark.
+        """The newest whole checkpoint: round, content per seed, recorder position; else None.
 
         Raises:
             RunFolderError: if all are damaged.
@@ -468,9 +425,7 @@ class RunFolder:
 
 
 def _not_asked(there: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What is asked for now and was not, of what a job records beside its results; "" for nothing
-    of that kind.
-    """
+    """What is asked for now and was not, of what a job records beside its results, or ""."""
     for name in ("discrepancy", "predictions"):
         if now.get(name) and not there.get(name):
             return typed(name, True)

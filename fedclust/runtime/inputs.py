@@ -18,11 +18,7 @@ _DATA = ("dataset", "partition", "features", "weights")  # the parts that read f
 def code_of(config: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """Digests of the Python files in a folder that a job uses, by their paths in it.
 
-    Counted are the modules that a `_target_` names, and those of the folder that these import, at
-    the top or inside a function. Nothing is imported for it.
-
-    Args:
-        folder: the one given with --config-dir.
+    Counted are modules that a `_target_` names and those of the folder they import, unexecuted.
     """
     files: dict[str, Path] = {}
     left = [str(value).rpartition(".")[0] for key, value in _entries(config) if key == "_target_"]
@@ -38,9 +34,8 @@ def code_of(config: Mapping[str, Any], folder: Path) -> dict[str, str]:
 def data_files(config: Mapping[str, Any]) -> dict[str, str]:
     """Digests of the sizes and times of change of the files of data that a config names, by key.
 
-    Any text at `weights`, or below `dataset`, `partition` or `features`, that is the path of a file
-    counts, and of a folder where its key is `path`. It takes a system call per file: whoever finds
-    another digest has to read.
+    Counted is any path of a file at `weights` or below `dataset`, `partition` or `features`, and of
+    a folder at a `path`. It takes a system call per file: after another digest one has to read.
     """
     named = [
         (key, value) for part in _DATA for key, value in _entries(config.get(part), part) if value
@@ -63,9 +58,7 @@ def _entries(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _looks(path: Path, may_be_folder: bool) -> str:
-    """Digest of the name, size and time of change of a file, or of every file of a folder; "" where
-    there is none.
-    """
+    """Digest of the name, size and time of change of a file, or of a folder's files; "" if none."""
     digest, files = new_digest(), list[Path]()
     with suppress(OSError):  # gone since it was listed, or no path at all
         if path.is_file():

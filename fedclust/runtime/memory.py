@@ -22,13 +22,10 @@ _HUGE = 1 << 30  # bytes of blocks that go back to the system after all
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep large freed blocks for the next round instead of giving them to the
-    system.
+    """Let the C library (glibc) keep large freed blocks for the next round.
 
-    A round's results are hundreds of megabytes, and pages fresh from the system are cleared one by
-    one when they are first written: that was a quarter of the time of local training. Blocks of a
-    gigabyte are given back, since smaller ones would cut them up: a process that needs 7 GB grew to
-    20. Does nothing where the C library is not glibc.
+    Clearing fresh pages was a quarter of the time of local training. Blocks of a gigabyte are given
+    back, since smaller ones would cut them up: a process that needs 7 GB grew to 20.
     """
     if platform.libc_ver()[0] == "glibc":
         mallopt = ctypes.CDLL(None).mallopt

@@ -42,15 +42,11 @@ class Progress:
         """Something a person should know of this job, in one line."""
 
     def remark(self, message: str, *, of_method: bool) -> None:  # noqa: ARG002
-        """Something that a reader of the results should know, in one line, which other jobs of the
-        command share: those of the same method, or all on the same data.
-        """
+        """What a reader of the results should know, a line shared by jobs of a method or data."""
         self.warn(message)
 
     def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
-        """A signal has come: the job ends after round t, in about `left` seconds, None where that
-        is not known; the newest checkpoint is of round `saved`, -1 for none.
-        """
+        """A signal: the job ends after round t, in about `left` s; round `saved` is saved."""
 
     def stop(self) -> None:
         """The job has ended, one way or the other."""
@@ -114,23 +110,14 @@ class Said:
 
 @dataclass(frozen=True)
 class Once:
-    """Of a job that is one of several, so that what they share is said once.
-
-    Attributes:
-        method: the job's.
-        is_new: whether a line has not been said by another one; it is said then.
-    """
+    """Of one of several jobs: `is_new` says whether no other one has said a line."""
 
     method: str
     is_new: Callable[[str], bool]
 
 
 class Aside(Progress):
-    """Shows warnings, and what a signal does, only; for `progress=false`.
-
-    Args:
-        once: where the job is one of several.
-    """
+    """Shows warnings, and what a signal does, only; for `progress=false`."""
 
     def __init__(self, title: str, console: Console, once: Once | None = None) -> None:
         self._title, self._console, self._once = title, console, once
@@ -170,15 +157,7 @@ class SweepProgress:
 
 
 class Shown(Aside):
-    """One live line on a terminal; elsewhere plain lines: about twenty in all, and one a minute
-    while a round takes longer.
-
-    Args:
-        sweep: the sweep that the job is part of, or None.
-        name: what begins every line where several jobs write to one place; "" for nothing.
-        live: whether the terminal is this job's alone.
-        once: where the job is one of several.
-    """
+    """One live line on a terminal; elsewhere about twenty plain lines, one a minute at least."""
 
     def __init__(
         self,
@@ -329,12 +308,7 @@ def doing(now: Meter) -> list[str]:
 
 
 def fitting(pieces: Sequence[tuple[int, str]], width: int) -> str:
-    """The pieces in one line of at most `width` characters.
-
-    Args:
-        pieces: each with its rank; the highest rank is left out first, and nothing of rank 0.
-        width: of the line.
-    """
+    """The pieces, each with its rank, in `width` characters: high ranks go first, rank 0 never."""
     kept = list(pieces)
     while len(line := " · ".join(text for _, text in kept)) > width:
         least = max(rank for rank, _ in kept)

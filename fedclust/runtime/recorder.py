@@ -1,11 +1,8 @@
-"""What a run leaves behind: every number of every round, every client's result, and the arrays
-worth keeping.
+"""What a run leaves behind: every number of every round, every client's result, arrays.
 
-`rounds.csv` grows by whole rounds, `clients.parquet` by parts that are joined at the end, so memory
-does not grow with rounds. `commit` and `resume` tie both files to a checkpoint: a run that
-continues cuts off whatever was written after it, and ends with the bytes of an uninterrupted run.
-What was committed is sealed: `commit` returns the digests of rounds.csv up to its end and of every
-part.
+`rounds.csv` grows by rounds, `clients.parquet` by parts joined at the end, so memory does not grow.
+`commit` ties both to a checkpoint by digests; `resume` cuts off what was written after it, so that
+a run that continues ends with the bytes of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -100,11 +97,7 @@ class Recorder:
         sync_folder(self._folder)
 
     def cost(self, seed: int, t: int, report: Cost) -> None:
-        """Records what one call of an algorithm cost in round t; calls of one round add up.
-
-        Raises:
-            ConfigError: for a note that `fedclust.metrics` does not document.
-        """
+        """Record an algorithm's call; those of a round add up. ConfigError for unknown notes."""
         transfers = report.models_down + report.models_up
         floats = report.floats_down + report.floats_up
         self._add(seed, t, "models_down", report.models_down)
@@ -124,9 +117,7 @@ class Recorder:
     def evaluate(
         self, rnd: Round, evaluation: Evaluation, predictions: Predictions | None = None
     ) -> dict[str, float]:
-        """The metrics of one evaluation, by name, which are recorded with one row per client; with
-        predictions their scores too.
-        """
+        """The metrics of an evaluation, by name, recorded with a row per client and scores."""
         shares = share_error(evaluation, rnd)
         rnd, evaluation = _on_host(rnd, evaluation)
         values = accuracy(evaluation, rnd) | recovery(evaluation, rnd) | sizes(evaluation, rnd)
@@ -221,12 +212,9 @@ class Recorder:
             )
 
     def resume(self, position: Mapping[str, Any], state: Mapping[int, Mapping[str, Any]]) -> None:
-        """The files are cut back to where `commit` returned `position`, the memory is `state`.
+        """Cut the files back to where `commit` returned `position`, checked by `RunFolder.load`.
 
-        Whether they are still what they were, `RunFolder.load` has checked.
-
-        Raises:
-            RunFolderError: when the files hold less than the checkpoint says.
+        RunFolderError where the files hold less than the checkpoint says.
         """
         path, size = self._folder / "rounds.csv", int(position["rounds_csv"])
         parts = {name: Sealed(*position["files"][f"clients/{name}"]) for name in position["parts"]}
@@ -252,9 +240,7 @@ class Recorder:
         self.load(state)
 
     def state(self) -> dict[int, dict[str, Tensor]]:
-        """What a checkpoint must keep per seed: the labels of its last evaluation, [M], and its
-        last change.
-        """
+        """For a checkpoint, per seed: labels [M] of its last evaluation, and its last change."""
         kept = {seed: {"label": label.clone()} for seed, label in self._label.items()}
         for seed, after in self._after.items():
             kept.setdefault(seed, {}).update(after.state())
@@ -272,9 +258,7 @@ class Recorder:
     def finish(self) -> None:
         """Completes `clients.parquet` and `summary.csv` and closes everything.
 
-        The parts are joined row group by row group; only one part is in memory at a time. They are
-        left where they are, so that calling it again, or after a kill at any point of it, gives the
-        same files.
+        Row groups are joined one by one from parts, which stay: a second call gives the same.
         """
         self.commit()
         self._close_file()
@@ -372,9 +356,7 @@ class Recorder:
 
 
 def _on_host(rnd: Round, evaluation: Evaluation) -> tuple[Round, Evaluation]:
-    """A round and its evaluation with all that is recorded of them in the host's memory, by one
-    copy.
-    """
+    """A round and its evaluation with all that is recorded in the host's memory, by one copy."""
     fed, served, test = rnd.fed, evaluation.served, evaluation
     label, loss_sum, sums, count, group, start = on_host(
         *(served.label, test.loss_sum, test.sums, test.count), *(fed.group, fed.train.start)

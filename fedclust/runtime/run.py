@@ -52,9 +52,6 @@ def run(job: Job, folder: RunFolder, progress: Progress, signals: Signals | None
     """Run what is left of a job; a finished job is left alone.
 
     Args:
-        job: the parts; see `fedclust.config.build.build`. Its tracker begins here; who made it
-            ends and closes it.
-        folder: where the files go; continued where it was left.
         signals: already listened to by whoever runs several jobs together; None to listen here.
 
     Raises:
@@ -194,9 +191,7 @@ def data_digests(federations: Mapping[int, Federation]) -> dict[str, str]:
 
 
 def write_partitions(job: Job, folder: RunFolder) -> None:
-    """Write who owns what, a table per seed that partition=from_file reads; how its inputs were
-    made; and what a report says of it, with the scores of a guess without inputs.
-    """
+    """Write who owns what, how inputs were made, and what a report needs of it."""
 
     def about(seed: int, fed: Federation) -> dict[str, Any]:
         arrived = job.scenario.arrived(fed, seed, job.rounds)
@@ -218,12 +213,7 @@ def write_partitions(job: Job, folder: RunFolder) -> None:
 
 
 def check_clusters(config: Mapping[str, Any], num_clients: int) -> None:
-    """Refuse more clusters than clients, or more clients in each, wherever the algorithm's part of
-    a config asks for them.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Refuse more clusters than clients, or more clients in each; ConfigError names the key."""
     shared = config.get("cluster_method")
     for key, value in _numbers(config.get("algorithm"), "algorithm", _OF_CLIENTS):
         name = key.rpartition(".")[2]
@@ -276,10 +266,8 @@ def check_memory(job: Job, config: Mapping[str, Any], num_clients: int) -> None:
 def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, int]:
     """Bytes that all seeds of a job need at least, by what needs them.
 
-    Counted are the models of the server, those of a cohort that are there at a time, those that the
-    method's State keeps of every client (before and after a round), the padded table of everybody's
-    test examples, and what the method says of its `tables`. The data are there already; what an
-    engine computes with depends on the memory that is left.
+    Models of the server, a cohort and the State (twice), the test table, the method's `tables`. The
+    data are there already; what an engine computes with depends on the memory that is left.
     """
     clusters = max(
         (k for _, k in _numbers(config.get("algorithm"), "", ("num_clusters",))), default=1
@@ -322,11 +310,7 @@ def _cohort(config: Mapping[str, Any], num_clients: int) -> int:
 
 
 def short_of_disk(job: Job, folder: Path, first: int) -> str:
-    """What to say where a job's checkpoints do not fit on the disk; "" where they do.
-
-    Counted are the models that the method's State keeps of every client. The last two checkpoints
-    are kept, and the next one is written beside them.
-    """
+    """What to say where a job's checkpoints, two and the next, do not fit on the disk, or ""."""
     num_clients = min(fed.num_clients for fed in job.federations.values())
     kept = models_per_client(job.algorithm) * num_clients * len(job.federations)
     needed = 4 * job.engine.layout.num_params * kept * (1 if first else 3)
@@ -359,11 +343,7 @@ class _Seeds:
         self.has_begun = False
 
     def load(self, recorder: Recorder) -> int:
-        """Restore the newest checkpoint; returns the round to run next.
-
-        Raises:
-            RunFolderError: if it is damaged, or was saved by an algorithm with another State.
-        """
+        """Restore the newest checkpoint, or RunFolderError; returns the round to run next."""
         checkpoint = self._folder.load(self._job.device)
         if checkpoint is None:
             recorder.start()
@@ -458,18 +438,13 @@ class _Seeds:
         progress.round(t, recorder.latest())
 
     def finishing(self, progress: Progress, t: int, signum: int) -> None:
-        """A signal has come, and the job ends after round t: say so, and when.
-
-        A round takes as long as those before.
-        """
+        """A signal has come, and the job ends after round t: say when, by earlier rounds."""
         each = (self._ended - self._began) / self._rounds if self._rounds else None
         left = None if each is None else each - (time.monotonic() - self._ended)
         progress.finishing(t, self.saved, None if left is None else max(0.0, left), signum)
 
     def is_save_due(self) -> bool:
-        """Whether so much time has passed since the last checkpoint that losing it would hurt, and
-        so much that saving takes little of it.
-        """
+        """Whether losing the time since the last checkpoint would hurt more than saving."""
         least = self._job.checkpoint_seconds
         if least:  # 0 saves every round
             least = max(least, _SAVING * self._saving)

@@ -29,8 +29,7 @@ _DECIDES = (
 class SharedData:
     """Keeps the federations of one job: jobs of a sweep often differ in their methods alone.
 
-    A launcher takes none to the processes that it starts. Ranks share none: what one of them
-    reads, all have to.
+    Neither processes that a launcher starts nor ranks share any: what one reads, all have to.
     """
 
     def __init__(self) -> None:
@@ -41,12 +40,7 @@ class SharedData:
         return SharedData, ()
 
     def of(self, config: Mapping[str, Any]) -> Mapping[int, Federation] | None:
-        """The data of a job by seed; None where they have to be made, and then what was kept is
-        gone, so that both never take memory at once.
-
-        Args:
-            config: of the job, with the device that it runs on.
-        """
+        """The data of a job by seed; None, and what was kept is gone, if to be made."""
         asked = {**{key: config.get(key) for key in _DECIDES}, "files": data_files(config)}
         if self._of != asked:
             self._of, self._federations = asked, None

@@ -61,11 +61,7 @@ class SeedRound:
 
 @dataclass
 class Simulation:
-    """One seed: its rounds, its algorithm and the algorithm's state; the others as in `Job`.
-
-    Attributes:
-        private: how many rounds had a share of the clients and a number of models, with privacy.
-    """
+    """One seed: its rounds, algorithm and state; `private` counts private rounds by their kind."""
 
     seed: int
     algorithm: Algorithm
@@ -103,11 +99,9 @@ class Simulation:
         self.state = restored(self.algorithm.State, state)
 
     def recall_losses(self) -> None:
-        """Compute again the losses that the round before this process asked for last, by serving:
-        checkpoints do not hold them, and the next round does not ask for them.
+        """Compute again, by serving, the losses asked for last: checkpoints do not hold them.
 
-        If it did, the calls of seeds would meet others than in a run without interruption, and be
-        rounded otherwise.
+        Else the calls of seeds would meet others than in an uninterrupted run, and round otherwise.
         """
         assert self._before is not None
         rnd, _ = _without_validation(self._before)
@@ -129,9 +123,7 @@ class Simulation:
         return clients if self.attack is None else Attacked(clients, self.attack)
 
     def step(self, evaluated: bool, predicted: bool = False) -> SeedRound:
-        """One round: what it cost, the test results where the round is evaluated, and then what is
-        said of every example where it is `predicted`.
-        """
+        """One round: its cost, its results where `evaluated`, every example's where `predicted`."""
         (rnd, held_out), costs = _without_validation(next(self.rounds)), list[Cost]()
         rnd, nobody = as_drawn(rnd) if self.privacy is not None else (rnd, False)
         clients = self._clients(rnd, nobody=nobody)
@@ -171,11 +163,7 @@ class Simulation:
         return SeedRound(rnd, costs, result, validation, untrained, said, said_held_out, served)
 
     def _served(self, clients: Clients, rnd: Round) -> Served:
-        """What the algorithm serves.
-
-        Raises:
-            ConfigError: unless it is models [K, P] float32 and labels [M] int64 from -1 to K - 1.
-        """
+        """What the algorithm serves; ConfigError unless models [K, P] float32, labels [M] int64."""
         served = self.algorithm.serve(self.state, clients, rnd)
         kind, params = type(self.algorithm).__qualname__, clients.layout.num_params
         if not isinstance(served, Served):
@@ -212,12 +200,7 @@ class Simulation:
         return served
 
     def _checked(self, verb: str, returned: Any) -> tuple[Any, Cost]:
-        """What a verb of the algorithm has returned.
-
-        Raises:
-            ConfigError: unless it is a state that a checkpoint can hold, and a cost whose numbers
-                are documented. At the first round this comes before anything depends on it.
-        """
+        """What a verb returned; ConfigError unless it can be saved, its costs documented."""
         kind = type(self.algorithm).__qualname__
         pair = isinstance(returned, tuple) and len(returned) == 2
         if not (pair and dataclasses.is_dataclass(returned[0]) and isinstance(returned[1], Cost)):
@@ -264,11 +247,7 @@ def _without_validation(rnd: Round) -> tuple[Round, Split | None]:
 
 
 def check_state(algorithm: Algorithm) -> None:
-    """Refuse an algorithm whose State declares what no checkpoint can hold.
-
-    Raises:
-        ConfigError: naming the field.
-    """
+    """Refuse an algorithm whose State declares what no checkpoint can hold; names the field."""
     state = algorithm.State
     for name, hint in _hints(state).items():
         held = (ClientModels, Tensor, int, float, bool, str, type(None))

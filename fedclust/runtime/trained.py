@@ -1,8 +1,6 @@
-"""What a job has trained, from its folder alone: a client's network, and what it says of new
-examples.
+"""What a job has trained, from its folder alone: a client's network, and its predictions.
 
-`inputs/seed=S.json` says how inputs were made (`fedclust.datasets.raw`), and what of the network
-the data decide; the last checkpoint has what every client is served, as `saved_served` wrote it.
+`inputs/seed=S.json` says how inputs were made; the last checkpoint has what clients are served.
 """
 
 from __future__ import annotations
@@ -39,12 +37,7 @@ def inputs_of(seed: int) -> str:
 
 
 def write_inputs(file: Path, fed: Federation, names: Layout) -> None:
-    """Write how the inputs of a seed were made, and what the data decide of its network.
-
-    Args:
-        fed: the data as models see them.
-        names: where the parameters and statistics of a model lie in its row.
-    """
+    """Write how a seed's inputs were made, and what its models' rows and data mean for networks."""
     pool, task = fed.pool, fed.pool.task
     called = fed.names.classes if task.targets == "classes" else fed.names.targets
     zero = torch.zeros(pool.num_classes, dtype=torch.float64, device=pool.x.device)
@@ -66,9 +59,7 @@ def write_inputs(file: Path, fed: Federation, names: Layout) -> None:
 
 
 def saved_served(served: Served) -> dict[str, Any]:
-    """What every client is served, as a checkpoint holds it. Numbers that all models have are kept
-    once, such as the body below everybody's own head.
-    """
+    """What every client is served, as a checkpoint holds it; numbers of all models once."""
     models = served.models
     kept: dict[str, Any] = {"label": served.label, "weight": served.weight}
     alike = torch.ones_like(models[0], dtype=torch.bool)
@@ -275,9 +266,7 @@ class _Mixture(nn.Module):
         self.weight = nn.Buffer(weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Outputs [B, Y] of x [B, *shape], by which one network would say what they say together,
-        float64.
-        """
+        """Outputs [B, Y] of x [B, *shape], by which one network says what they say, float64."""
         mixed = None
         weight: Tensor = self.weight.double()
         for network, share in zip(self.networks, weight, strict=True):

@@ -25,12 +25,7 @@ class Changes(NamedTuple):
 
 
 def write_versions(file: Path, content: Mapping[str, Any]) -> Changes:
-    """Write what computes the job now; earlier entries that differ are kept below `before`.
-
-    Args:
-        file: versions.json, with the entries of the processes before.
-        content: JSON-able.
-    """
+    """Write what computes the job now; earlier entries that differ are kept below `before`."""
     before = _read(file)
     earlier = before.pop("before", [])
     now = json.loads(json.dumps(content))
@@ -50,9 +45,7 @@ def engine_of(file: Path) -> object:
 
 
 def files_changed_since(file: Path, now: Mapping[str, str]) -> tuple[str, ...]:
-    """The files of a user's own that differ from those of versions.json, by their digests now; none
-    where it is missing.
-    """
+    """A user's files that differ from versions.json by their digests; none where it is missing."""
     return _changed_files(_read(file), now)
 
 

@@ -25,12 +25,7 @@ def worst_decile(accuracy: NDArray[np.float64]) -> float:
 def worst_group(
     correct: NDArray[np.int64], count: NDArray[np.int64], group: NDArray[np.int64]
 ) -> float:
-    """The lowest accuracy of a true group over all its test examples; NaN without groups.
-
-    Args:
-        correct, count: [M] correct and all test examples.
-        group: [M] true group, -1 for none.
-    """
+    """Lowest accuracy of a true group ([M] int64, -1 for none) over its examples; NaN without."""
     pooled = [
         correct[group == g].sum() / total
         for g in np.unique(group[group >= 0])

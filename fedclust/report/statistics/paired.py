@@ -42,7 +42,6 @@ def paired(differences: NDArray[np.float64], redrawn: float = 0.0) -> Paired:
     """The statistics of [n] differences, n at least 1.
 
     Args:
-        differences: one per seed.
         redrawn: test / training examples where every seed splits the same rows anew, else 0. Seeds
             then err together, and the variance of their mean is (1 / n + redrawn) s² (Nadeau,
             Bengio, Machine Learning 52, 2003).
@@ -62,10 +61,7 @@ def paired(differences: NDArray[np.float64], redrawn: float = 0.0) -> Paired:
 
 
 def interval(values: NDArray[np.float64], confidence: float = 0.95) -> tuple[float, float]:
-    """The interval of the mean of [n] values: mean ± t_{n-1} s / √n, with s of n - 1 degrees.
-
-    A bootstrap interval is too short for the five or ten seeds that are usual.
-    """
+    """The interval of the mean of [n] values: mean ± t_{n-1} s / √n, with s of n - 1 degrees."""
     from scipy.special import stdtrit
 
     n = len(values)

@@ -18,11 +18,7 @@ LEAST_METHODS = 3
 
 
 def ranks(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[F, k] the rank of every method in every federation, 1 the best; equal ones share their mean.
-
-    Args:
-        scores: [F, k] score of every method in every federation; higher is better.
-    """
+    """[F, k] ranks of scores [F, k], higher is better, 1 the best; equal ones share their mean."""
     above = (scores[:, None, :] > scores[:, :, None]).sum(axis=2)
     equal = (scores[:, None, :] == scores[:, :, None]).sum(axis=2)
     shared: NDArray[np.float64] = above + (equal + 1) / 2
@@ -30,10 +26,7 @@ def ranks(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def friedman(scores: NDArray[np.float64]) -> float:
-    """p value of Friedman's test that all methods are equally good, on [F, k] scores, k ≥ 3.
-
-    1 where all methods tie in every federation.
-    """
+    """p value of Friedman's test on [F, k] scores, k ≥ 3; 1 where all methods always tie."""
     from scipy.stats import friedmanchisquare
 
     if (scores == scores[:, :1]).all():
@@ -63,14 +56,8 @@ def _quantile(methods: int) -> float:
 
 
 def bars(mean_ranks: NDArray[np.float64], difference: float) -> list[tuple[int, int]]:
-    """The groups of methods that do not differ, as first and last place in sorted order.
-
-    Args:
-        mean_ranks: [k] ascending.
-        difference: the critical difference.
-
-    Returns:
-        Every largest run of two or more whose ranks span less than `difference`.
+    """First and last places of the largest runs, of two or more, of ascending mean ranks [k] that
+    span less than the critical difference.
     """
     groups: list[tuple[int, int]] = []
     for first in range(len(mean_ranks)):

@@ -55,9 +55,7 @@ def about(algorithm: str, tree: Path = CONF) -> Mapping[str, Any]:
 
 
 def server_reads(config: Mapping[str, Any]) -> str:
-    """What the server of a job must see of its participants, in the words of `READS`; "" where the
-    method's file does not say.
-    """
+    """What a job's server must see of participants, in words of `READS`; "" if nobody says."""
     choices = config.get("choices") or {}
     told = _reads(config, str(choices.get("algorithm")), "algorithm")
     if told.startswith(_BASE):

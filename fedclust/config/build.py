@@ -42,7 +42,6 @@ def build(
     """All parts of a job from its resolved config.
 
     Args:
-        config: see `fedclust.config.schema.resolve`.
         user_dir: folder given with --config-dir, see `fedclust.config.objects`.
         like: a job of the same setting, whose data and engine are taken over.
         federations: the data by seed, where a job with the same has made them.

@@ -27,15 +27,7 @@ from fedclust.models.weights import file_digest
 
 
 def data_of(config: Mapping[str, Any], user_dir: Path | None = None) -> dict[int, Federation]:
-    """The data of every seed as a job without hostile clients would have them, on the CPU and
-    without its other parts.
-
-    Args:
-        config, user_dir: as for `fedclust.config.build.build`.
-
-    Raises:
-        UserError: as there.
-    """
+    """Every seed's data without hostile clients, on the CPU; arguments, UserError as in `build`."""
     parts = Parts.of(config, Objects.for_job(config, user_dir), ("partition", "task"))
     check_suits(parts.made["task"], partition=parts.made["partition"])
     loader = parts.objects.make(config["dataset"], "dataset")
@@ -43,9 +35,7 @@ def data_of(config: Mapping[str, Any], user_dir: Path | None = None) -> dict[int
 
 
 def federations_of(parts: Parts, loader: Any, device: torch.device) -> dict[int, Federation]:
-    """The data of every seed, seen through a network if so asked, with the digests of what else
-    decides results.
-    """
+    """Every seed's data, through a network if so asked, with digests of all that decides it."""
     config, objects, made = parts.config, parts.objects, parts.made
     seeds, attack, task = seed_list(config["seeds"]), made.get("attack"), made["task"]
     dataset = here().in_turn(lambda: load_dataset(loader, task))  # one downloads
@@ -89,15 +79,10 @@ def federate(
 ) -> dict[int, Federation]:
     """The federation of every seed on the device, all on one pool.
 
-    Args:
-        dataset: the arrays.
-        partition: who owns what.
-        seeds: the seeds.
-        device: where the data go.
-        validation: part of each client's training examples that is for validation.
-        task: what is predicted; None for classification.
-        attack: what hostile clients do; None without them.
-        named: the choice of the attack; "" for its class.
+    validation: part of each client's training examples that is for validation.
+    task: what is predicted; None for classification.
+    attack: what hostile clients do; None without them.
+    named: the choice of the attack; "" for its class.
     """
     fitted, dataset = (Classification() if task is None else task).fit(dataset)
     pool = replace(partition.pool(dataset), task=fitted)
@@ -127,15 +112,10 @@ def _moved(fed: Federation, pool: Pool) -> Federation:
 
 
 def choose_device(name: str, local_rank: int | None = None) -> torch.device:
-    """The device meant by `device: auto|cpu|cuda|cuda:N`.
+    """The device meant by `device: auto|cpu|cuda|cuda:N`; ConfigError if there is none.
 
     Args:
-        name: as in the config.
-        local_rank: which of this machine's ranks asks; each has a GPU of its own. None without
-            ranks.
-
-    Raises:
-        ConfigError: if there is no such device here.
+        local_rank: which of this machine's ranks asks; each has a GPU of its own.
     """
     available = torch.cuda.device_count()
     if local_rank is not None:

@@ -15,11 +15,7 @@ _REFERENCE = re.compile(r"\$\{(?:oc\.(?:select|dict\.\w+):)?\s*(\.*[\w@/-]+(?:[.
 
 
 def check_expansion(config: DictConfig) -> None:
-    """Refuse a config whose references name each other until nobody can wait for the result.
-
-    Raises:
-        ConfigError: naming a key that grows.
-    """
+    """Refuse a config whose references double each other; ConfigError names a key that grows."""
     sizes: dict[tuple[str, ...], int] = {}
     plain = OmegaConf.to_container(config, resolve=False)
 

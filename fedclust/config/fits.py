@@ -58,13 +58,7 @@ def check_parts(parts: Parts) -> None:
 
 
 def check_objective(parts: Parts, federations: Mapping[int, Federation]) -> None:
-    """Refuse an objective, and a metric of the report, that the job cannot record, before its first
-    round.
-
-    Raises:
-        ConfigError: it is of validation examples or of true groups, and there are none; or a score
-            of another task.
-    """
+    """ConfigError for an objective, or a metric of the report, that the job cannot record."""
     config, task = parts.config, parts.made["task"]
     name = objective_of(config)
     own = [score.name for score in (task.score, *task.beside)]

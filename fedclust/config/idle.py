@@ -20,13 +20,7 @@ from fedclust.helpers.errors import typed
 
 
 def idle(config: Mapping[str, Any], key: str, objects: Objects) -> str:
-    """Why a key has no effect in a job, or "".
-
-    Args:
-        config: a job's, resolved and checked.
-        objects: what knows the parts of the config.
-        key: dotted; of a value or of a part.
-    """
+    """Why a dotted key, of a value or part, has no effect in a job, or ""."""
     node: Any = config
     names = key.split(".")
     for place, name in enumerate(names):
@@ -39,11 +33,7 @@ def idle(config: Mapping[str, Any], key: str, objects: Objects) -> str:
 
 
 def unused(config: Mapping[str, Any], objects: Objects) -> Mapping[str, str]:
-    """Keys that the options of a job's method leave without effect, and why; it makes the method.
-
-    Args:
-        config, objects: see `idle`.
-    """
+    """Keys left without effect by the options of a job's method, which is made, and why."""
     return traits_of(objects.make(config["algorithm"], "algorithm")).unused
 
 

@@ -58,8 +58,7 @@ class Objects:
             from_data: arguments that only the data know.
 
         Raises:
-            ConfigError: for a target that is no part, unknown or missing keys, values of a wrong
-                type or out of range, or what the object itself refuses.
+            ConfigError: for what is no part, or what it or its arguments do not allow.
         """
         self.check(node, group)
         return self._build(node, group, from_data)
@@ -69,11 +68,7 @@ class Objects:
         self._check(node, group, group)
 
     def of(self, part: Any, given: Mapping[str, Any], key: str) -> Any:
-        """An object of one class; its arguments are checked as those of a node, and none is built.
-
-        Raises:
-            ConfigError: naming the argument.
-        """
+        """An object of one class from a node's arguments; ConfigError names a bad one."""
         _check_names(part, given, key, key)
         hints = hints_of(part)
         for name, value in given.items():
@@ -81,13 +76,7 @@ class Objects:
         return part(**given)
 
     def misfit(self, value: Any, target: str, path: Sequence[str]) -> str:
-        """What was expected of an argument of a target, or of one of its parts; "" where it fits.
-
-        Args:
-            value: what is given.
-            target: a `_target_`.
-            path: the argument's name, behind those of nested arguments.
-        """
+        """What was expected of a target's argument, by its path of names; "" where it fits."""
         part = self._locate(target, "common", None)
         for name in path[:-1]:
             part = _plain(hints_of(part).get(name, object))
@@ -164,11 +153,7 @@ class Objects:
             raise ConfigError(f"{key}: {type(error).__name__}: {words}{more}") from error
 
     def _locate(self, target: object, key: str, wanted: Any) -> Any:
-        """The part that a target names.
-
-        Raises:
-            ConfigError: if it names anything else.
-        """
+        """The part that a target names, else ConfigError."""
         module, _, name = MOVED.get(str(target), str(target)).rpartition(".")
         own = module.partition(".")[0] == "fedclust"
         if own:

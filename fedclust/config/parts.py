@@ -113,11 +113,6 @@ FIRST_ADDRESS: Mapping[str, str] = {now: first for first, now in MOVED.items()}
 
 
 def is_null(config: Mapping[str, Any], group: str) -> bool:
-    """Whether a config has no part of a group, or none that does anything.
-
-    Args:
-        config: resolved; one from before there was the group lacks it.
-        group: one of `PARTS`.
-    """
+    """Whether a resolved config, possibly from before the group, has no active part of a group."""
     null = PARTS[group].null
     return null is not None and config.get(group, null) == null

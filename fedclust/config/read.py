@@ -1,6 +1,4 @@
-"""Configs from files, as OmegaConf reads them, by the parser of libyaml, which takes a tenth of the
-time.
-"""
+"""Configs from files, as OmegaConf reads them, by the parser of libyaml: a tenth of the time."""
 
 from __future__ import annotations
 

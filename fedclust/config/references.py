@@ -34,12 +34,7 @@ def places(node: Any, at: str = "") -> Iterator[tuple[str, str]]:
 
 
 def keys_read(nodes: Iterable[Any], plain: Mapping[Any, Any]) -> set[str]:
-    """The keys that nodes refer to, with those that what stands there refers to.
-
-    Args:
-        nodes: parts of a config, or keys that they refer to as a set.
-        plain: the config, interpolations as they are written.
-    """
+    """The keys that nodes, or sets of keys, refer to in the plain config, directly or not."""
     closed, new = set[str](), set[str]()
     for node in nodes:
         new |= node if isinstance(node, frozenset) else {key for _, key in places(node)}

@@ -128,12 +128,7 @@ _COUNT, _COUNT_OR_NULL = between(1, MOST), between(1, MOST, null=True)
 
 @dataclass
 class DataConfig:
-    """Where data sets lie.
-
-    Attributes:
-        root: their folder.
-        download: whether to fetch what is missing.
-    """
+    """Where data sets lie: their folder, and whether to download what is missing."""
 
     root: str = "${oc.env:FEDCLUST_DATA,data}"
     download: bool = False
@@ -403,9 +398,7 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_before(value: Any) -> Any:
-    """A part, and those it has, under the address that it had first, and without the options that
-    are as if there were none.
-    """
+    """A part, with those it has, under its first address and without options like none."""
     if isinstance(value, list):
         return [_as_before(one) for one in value]
     if not isinstance(value, Mapping):
@@ -458,11 +451,7 @@ def objective_of(config: Mapping[str, Any]) -> str:
 
 
 def headline_of(config: Mapping[str, Any]) -> tuple[str, str]:
-    """Name and better direction of the score by which a job's task judges.
-
-    A task of a user's own is known once its file is imported; that of a config from before there
-    were tasks is classification.
-    """
+    """Name and better direction of the score by which a job's task, once imported, judges."""
     node = config.get("task") or PARTS["task"].null or {}
     module, _, name = str(node["_target_"]).rpartition(".")
     if module not in sys.modules and module.startswith("fedclust.tasks."):
@@ -473,11 +462,7 @@ def headline_of(config: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def resolve(config: DictConfig, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The config as plain values, all interpolations replaced, with `extra` keys added.
-
-    Raises:
-        ConfigError: for a key that nothing reads, or one that is missing.
-    """
+    """The config as plain values, with `extra`; ConfigError for unread or missing keys."""
     resolved = {str(key): value for key, value in values_of(config).items()}
     check_known(resolved)
     for key in SCHEMA:
@@ -487,11 +472,7 @@ def resolve(config: DictConfig, extra: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def values_of(config: DictConfig) -> dict[Any, Any]:
-    """The config as plain values, all interpolations replaced.
-
-    Raises:
-        ConfigError: for one that leads nowhere, or a value that is missing.
-    """
+    """The config as plain values; ConfigError for bad interpolations or missing values."""
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
@@ -504,12 +485,9 @@ def values_of(config: DictConfig) -> dict[Any, Any]:
 
 
 def _filled(written: Any, plain: Any, solver: Any) -> Any:
-    """A node in which each solver that is to be like the run's, by its `_target_`, has all options
-    of that, and none that it does not know.
+    """A node, in which solvers meant to be like the run's have all of its options that they know.
 
-    Args:
-        written, plain: the node before and after interpolations were replaced.
-        solver: the run's.
+    Interpolations are those of `written`, values those of `plain`.
     """
     if isinstance(plain, list) and isinstance(written, list):
         return [_filled(*pair, solver) for pair in zip(written, plain, strict=True)]
@@ -556,12 +534,7 @@ def allowed(name: str) -> str:
 
 
 def check_sampling(config: Mapping[str, Any], typed: Collection[str]) -> None:
-    """Refuse a fraction that nobody would read, since a number of clients is set.
-
-    Args:
-        config: checked.
-        typed: keys of the job's overrides; what an experiment sets may be passed over.
-    """
+    """Refuse a typed fraction that nobody would read, since a number of clients is set."""
     number = config["clients_per_round"]
     require(
         number is None or "participation" not in typed,
@@ -583,11 +556,7 @@ def check_known(config: Mapping[str, Any]) -> None:
 
 
 def seed_list(seeds: object) -> list[int]:
-    """The seeds meant by `seeds: 5` (0 to 4) or a list.
-
-    Raises:
-        ConfigError: on anything else, a repeated or a negative seed.
-    """
+    """The seeds meant by `seeds: 5` (0 to 4) or a list; ConfigError on anything else."""
     if isinstance(seeds, int) and not isinstance(seeds, bool):
         allowed = "a number of seeds in [1, 10000], or a list such as [0,1,2]"
         require(1 <= seeds <= 10_000, "seeds", seeds, allowed)
@@ -627,9 +596,7 @@ def use(schema: type) -> None:
 
 
 def _top(name: str) -> str:
-    """The group or key that an override is about: `tracker` of `tracker.run`, `hydra` of
-    `hydra/launcher`.
-    """
+    """The group or key of an override: `tracker` of `tracker.run`, `hydra` of `hydra/launcher`."""
     return name.partition(".")[0].partition("@")[0].partition("/")[0]
 
 

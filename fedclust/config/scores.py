@@ -22,12 +22,10 @@ _TAKEN = ("seed", "round", "client", "name", "group", "label", "train_count", "t
 
 
 def measures(parts: Parts) -> list[Measure]:
-    """The scores that are asked for, with that of an objective; they, and the numbers of the task,
-    are made known to the recorder and the report.
+    """The scores that are asked for, with an objective's, made known to recorder and report.
 
     Raises:
-        ConfigError: for a name that no score has, a score of another task, two of one name, rounds
-            that are not evaluated, or an objective that no number has.
+        ConfigError: for a score or objective that is not there, not suited, or not evaluated.
     """
     config, task = parts.config, parts.made["task"]
     _make_known_of(task)
@@ -51,9 +49,7 @@ def measures(parts: Parts) -> list[Measure]:
 
 
 def make_known(found: Iterable[Measure]) -> None:
-    """Let the numbers of scores be recorded and read; one that the task records already stays what
-    it is.
-    """
+    """Let the numbers of scores be recorded and read, unless the task records them."""
     for one in found:
         for about in meanings(one):
             known = METRICS.get(about.name)
@@ -82,11 +78,7 @@ def _made(entry: Any, objects: Objects) -> Measure:
 
 
 def _check_suits(found: Sequence[Measure], asked: Sequence[Measure], task: Task) -> None:
-    """Refuse a score of another task.
-
-    Raises:
-        ConfigError: naming the score and those that suit.
-    """
+    """Refuse a score of another task."""
     suits = [name for name, one in MEASURES.items() if task.targets in one.targets]
     for one in found:
         require(

@@ -40,9 +40,7 @@ def groups(own: Path | None = None) -> list[str]:
 
 
 def choices(group: str, own: Path | None = None) -> dict[str, Path]:
-    """The file of every choice of a group by name; where two trees have one, Hydra takes the
-    first's.
-    """
+    """The file of every choice of a group by name, of the first tree that has it, as in Hydra."""
     files: dict[str, Path] = {}
     for root in roots(own):
         for file in sorted((root / group).rglob("*.yaml")):

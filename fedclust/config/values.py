@@ -47,11 +47,7 @@ class Parts:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], objects: Objects, groups: Iterable[str]) -> Parts:
-        """Those of some groups; a task there always is.
-
-        Raises:
-            ConfigError: see `Objects.make`.
-        """
+        """Those of some groups, and a task; ConfigError as `Objects.make`."""
         made = {
             group: objects.make(config[group], group)
             if group == "task" or not is_null(config, group)
@@ -81,9 +77,7 @@ class Parts:
         }
 
     def called(self, part: Any) -> str:
-        """How a part, or one inside, was chosen: "algorithm=ifca", or
-        "algorithm@algorithm.base=ifca" inside another one; where nothing tells, its class.
-        """
+        """How a part, or one inside, was chosen: "algorithm@algorithm.base=ifca"; or its class."""
         return self._named.get(id(part)) or by_class(part)
 
 
@@ -107,14 +101,7 @@ def choice(config: Mapping[str, Any], group: str) -> str:
 
 
 def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Objects:
-    """Check all values but those that only the data, or the parts themselves, can judge.
-
-    Args:
-        config, user_dir: as for `fedclust.config.build.build`.
-
-    Returns:
-        What makes the parts.
-    """
+    """Check values that need no data or parts to be judged; returns what makes the parts."""
     check_keys(config)
     objects = Objects.for_job(config, user_dir)
     beside = (group for group, part in PARTS.items() if part.null and not is_null(config, group))
@@ -148,11 +135,7 @@ def _check_auto(config: Mapping[str, Any], objects: Objects) -> None:
 
 
 def check_common(common: Mapping[str, Any], objects: Objects) -> None:
-    """Check what stands below `common` against the arguments that groups take from there.
-
-    Raises:
-        ConfigError: if no choice of any group reads a key, or none allows its value.
-    """
+    """ConfigError for a key below `common` that no choice reads, or a value that none allows."""
     roots = [CONF] if objects.user_dir is None else [CONF, objects.user_dir]
     readers = common_readers(roots)
     for name, value in common.items():

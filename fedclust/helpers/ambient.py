@@ -1,6 +1,4 @@
-"""What libraries keep for the whole process or thread, and a caller may have changed: it is as the
-library begins while a job runs, and as it was afterwards.
-"""
+"""What libraries keep for the process or thread, set as the library begins while a job runs."""
 
 from __future__ import annotations
 
@@ -12,10 +10,8 @@ from typing import Any
 
 @contextmanager
 def as_libraries_begin() -> Iterator[None]:
-    """While the block runs, PyTorch makes tensors of 32 bits on the CPU, records gradients and
-    rounds nothing by itself, and NumPy warns of overflows.
-
-    Does nothing of a library that is not imported yet.
+    """While the block runs, imported libraries compute as they begin: PyTorch makes tensors of 32
+    bits on the CPU and records gradients, NumPy warns of overflows.
     """
     with ExitStack() as put_back:
         if "numpy" in sys.modules:

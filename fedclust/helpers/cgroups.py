@@ -1,6 +1,4 @@
-"""What a container, or a job of a cluster's queue, may use of its machine: Linux's control groups,
-of both versions, each with all those above it.
-"""
+"""What a container or a queue's job may use of its machine: Linux's control groups, 1 and 2."""
 
 from __future__ import annotations
 

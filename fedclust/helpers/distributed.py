@@ -1,10 +1,8 @@
 """Several processes that compute one job together, as torchrun starts them: ranks.
 
-Every rank runs the same code on the same data. What they tell each other goes through a meeting:
-each rank says where it is and whether it has failed, all hear all, and only then anything else is
-exchanged. So ranks that come to differ end with a message instead of waiting for each other, and an
-error of one rank is an error of all. Rank 0 leads: it alone writes and prints, and decides what
-depends on files.
+Every rank runs the same code on the same data. Before they exchange anything they meet: each says
+where it is and whether it has failed, so that ranks that come to differ end with a message instead
+of waiting. Rank 0 leads: it alone writes and prints, and decides what depends on files.
 """
 
 from __future__ import annotations
@@ -114,11 +112,7 @@ class Group(Ranks):
 
     @classmethod
     def join(cls) -> Group:
-        """The group that the environment describes.
-
-        Raises:
-            ConfigError: if the ranks cannot find each other.
-        """
+        """The group that the environment describes; ConfigError if ranks do not find each other."""
         from torch.distributed.rendezvous import rendezvous
 
         given = {name: os.environ[name] for name in _SAID_BY_TORCHRUN}
@@ -290,11 +284,7 @@ _here = Ranks()
 
 
 def here() -> Ranks:
-    """The ranks that this process belongs to.
-
-    Raises:
-        ConfigError: in a process that was started by one of several ranks.
-    """
+    """The ranks of this process; ConfigError where one of several ranks has started it."""
     if launched() and not isinstance(_here, Group):
         raise ConfigError(
             "hydra/launcher is not allowed here: ranks run the jobs of a sweep themselves"
@@ -314,11 +304,7 @@ def quiet() -> bool:
 
 
 def check_launch() -> None:
-    """Refuse what torchrun says by halves: the process would compute alone, beside the others.
-
-    Raises:
-        ConfigError: naming the variable.
-    """
+    """Refuse what torchrun says by halves: the process would compute alone, beside the others."""
     named = {name: os.environ[name] for name in _NUMBERS if name in os.environ}
     if not named or named.get("WORLD_SIZE", "").strip() == "1":
         return

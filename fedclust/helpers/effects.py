@@ -13,12 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class OnlyWith:
-    """Only where another argument of the same part has a value, and has an effect itself.
-
-    Attributes:
-        name: the other argument.
-        value: what it must be; None for null.
-    """
+    """Only where the argument `name` of the same part is `value`, and has an effect itself."""
 
     name: str
     value: str | bool | None
@@ -34,12 +29,7 @@ class OnlyWithout:
 
 @dataclass(frozen=True)
 class OnlyIf:
-    """Only where the arguments of the part, by name, meet a condition.
-
-    Attributes:
-        holds: the condition.
-        why: that there is no effect, in words.
-    """
+    """Only where `holds` is true of the part's arguments, by name; `why` says it in words."""
 
     holds: Callable[[Mapping[str, Any]], bool]
     why: str
@@ -52,11 +42,7 @@ class IfTestsAreCut:
 
 @dataclass(frozen=True)
 class IfDataChange:
-    """Only in a scenario in which data change, or where another argument is not null.
-
-    Attributes:
-        otherwise: the other argument; "" for none.
-    """
+    """Only in a scenario in which data change, or where `otherwise`, an argument, is not null."""
 
     otherwise: str = ""
 

@@ -63,12 +63,7 @@ def is_full(error: OSError) -> bool:
 
 
 def in_words(error: OSError, otherwise: object = "a file") -> str:
-    """What a file that cannot be written or read means, in a line.
-
-    Args:
-        error: the system's.
-        otherwise: what was meant, where the error has no name.
-    """
+    """What a file (`otherwise` where the error names none) that cannot be written or read means."""
     if error.filename is None and isinstance(error, FileNotFoundError):
         try:
             Path.cwd()
@@ -106,22 +101,13 @@ class SweepError(RuntimeError):
 
 
 def interrupted(signum: int, continued: str = "") -> str:
-    """What ended the program.
-
-    Args:
-        signum: the signal.
-        continued: what the same command continues, as in "run"; "" for nothing.
-    """
+    """What ended the program, and what the same command continues, as in "run", if anything."""
     again = f"; the same command continues the {continued}" if continued else ""
     return f"interrupted by {signal.Signals(signum).name}{again}"
 
 
 class Interrupted(Exception):
-    """Ctrl-C or SIGTERM; while rounds run the round has been finished and saved.
-
-    Attributes:
-        exit_status: 130 or 143, as a shell expects.
-    """
+    """Ctrl-C or SIGTERM, with exit status 130 or 143; a round has been finished and saved."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(interrupted(signum, "run"))
@@ -153,9 +139,7 @@ def require(condition: bool, key: str, got: object, allowed: str) -> None:
     """Raise a one-line `ConfigError` naming `key` unless `condition` holds.
 
     Args:
-        condition: what must be true.
         key: the config key to change, as a user would type it.
-        got: the value given.
         allowed: what would be accepted, in words.
     """
     if not condition:
@@ -164,9 +148,7 @@ def require(condition: bool, key: str, got: object, allowed: str) -> None:
 
 
 def typed(key: str, value: object) -> str:
-    """An override as a shell takes it, as in `'dataset.separator=";"'`; of a mapping that none can
-    spell, what a config file holds.
-    """
+    """An override as a shell takes it, as in `'dataset.separator=";"'`, or else as a file does."""
     if isinstance(value, Mapping) and not all(can_be_key(str(one)) for one in value):
         return f"in a config file {key}: {json.dumps(dict(value), ensure_ascii=False)}"
     return pasted(f"{key}={_spelt(value)}")
@@ -240,12 +222,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def parts_by_name(names: Mapping[str, Sequence[str]], most: int) -> list[str]:
-    """What data call their parts, in words: "2 classes (no, yes)".
-
-    Args:
-        names: of features, classes, targets, clients and groups, as far as they have some.
-        most: names of each.
-    """
+    """What data call their parts, `most` names of each, in words: "2 classes (no, yes)"."""
     return [
         f"{len(names[part])} {words[len(names[part]) > 1]} "
         f"({', '.join(map(str, names[part][:most]))}{', …' * (len(names[part]) > most)})"

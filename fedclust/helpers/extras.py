@@ -10,11 +10,7 @@ from urllib.parse import unquote, urlparse
 
 
 def install(extra: str) -> str:
-    """The command that adds an extra to this environment.
-
-    fedclust is installed from its sources: the command names their folder where it is known, as in
-    a checkout.
-    """
+    """The command that adds an extra to this environment, with the folder of a checkout."""
     try:
         said = metadata.distribution("fedclust").read_text("direct_url.json")
     except metadata.PackageNotFoundError:

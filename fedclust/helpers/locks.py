@@ -13,18 +13,13 @@ _told = set[int]()  # file systems of which `without_locks` has spoken
 
 
 def lock(file: IO[Any], *, wait: bool = False) -> bool:
-    """Take the lock of an open file; it is held until the file is closed.
-
-    Args:
-        file: opened for writing, as NFS asks.
-        wait: until whoever has it gives it back.
+    """Take the lock of a file open for writing (NFS asks for that), until the file is closed.
 
     Returns:
         Whether there is such a lock; False where the file system has none.
 
     Raises:
-        BlockingIOError: when another process has it.
-        OSError: for any other reason.
+        BlockingIOError: when another process has it, and not `wait`.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

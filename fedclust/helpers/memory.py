@@ -25,14 +25,7 @@ def readable(size: float) -> str:
 
 @contextmanager
 def short_of_memory(doing: str) -> Iterator[None]:
-    """Turns every way to run out of memory into one line.
-
-    Args:
-        doing: what the block does, in words that follow "out of memory while".
-
-    Raises:
-        MemoryShort: with what was asked for, where that is known.
-    """
+    """Turns any lack of memory into one line, MemoryShort "out of memory while `doing`"."""
     try:
         yield
     except (MemoryError, RuntimeError, ImportError) as error:

@@ -1,6 +1,4 @@
-"""The standard streams of a command: messages that nobody can read are lost, and results that
-cannot be printed are an error that names the stream.
-"""
+"""The standard streams of a command: unreadable messages are lost, lost results are errors."""
 
 from __future__ import annotations
 
@@ -57,10 +55,7 @@ def output_is_named() -> Iterator[None]:
 
 @contextmanager
 def _written_by(name: str, kind: type[FileIO]) -> Iterator[None]:
-    """While the block runs, bytes of the standard stream `name` are written by a file of a `kind`.
-
-    A stream that somebody has put in its place is left alone.
-    """
+    """While the block runs, a file of `kind` writes the bytes of our own standard stream `name`."""
     plain = getattr(sys, name)
     if plain is not getattr(sys, f"__{name}__") or not isinstance(plain, TextIOWrapper):
         yield

@@ -1,7 +1,6 @@
 """How far the present request to an engine is: engines note it, whoever shows a live line reads it.
 
-One request at a time is computed, so there is one meter. Noting is an assignment: no lock, no
-device is waited for. On a GPU it is what the host has handed over, which runs a little ahead.
+Noting is an assignment, without lock or wait: of a GPU it is what the host has handed over.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ class Meter:
     Attributes:
         doing: in words; "" between two requests.
         unit: what is counted: clients, or models that meet all clients.
-        done, total: how many of them.
-        step, steps: of those that are computed together now the local steps, or parts of the
-            examples; 0 where nobody counts.
+        step, steps: local steps, or parts of the examples; 0 where nobody counts.
     """
 
     doing: str = ""

@@ -71,11 +71,7 @@ def cluster_sum(
 
 
 def check_labels(label: Tensor, num_clusters: int) -> None:
-    """Refuse labels [C] on the host outside [0, K).
-
-    Raises:
-        ValueError: naming the smallest and the largest.
-    """
+    """ValueError with the least and the largest of labels [C] on the host outside [0, K)."""
     if len(label) and not 0 <= int(label.min()) <= int(label.max()) < num_clusters:
         raise ValueError(
             f"got labels from {int(label.min())} to {int(label.max())}, expected 0 to "
@@ -84,24 +80,13 @@ def check_labels(label: Tensor, num_clusters: int) -> None:
 
 
 def check_weights(weight: Tensor | None) -> None:
-    """Refuse weights [C] below 0; the host waits for those on a GPU.
-
-    Raises:
-        ValueError: naming the smallest.
-    """
+    """ValueError with the smallest of weights [C] below 0; the host waits for those on a GPU."""
     if weight is not None and len(weight) and not (least := float(weight.min())) >= 0:
         raise ValueError(f"got a weight of {least}, expected weights of at least 0")
 
 
 def add_to_clusters(total: Tensor, values: Tensor, label: Tensor, weight: Tensor | None) -> None:
-    """Add every row [C, P], times its weight [C], to the total [K, P] of its cluster, in order.
-
-    Args:
-        total: [K, P], float32 or float64.
-        values: [C, P] float32.
-        label: [C] int64 in [0, K), on the host.
-        weight: [C] factor of each row, None = 1.
-    """
+    """Add rows [C, P] float32, times weights [C], to float totals [K, P] by label [C], in order."""
     if values.is_cuda:  # index_add_ would add in an order that changes from run to run
         _add_by_cluster(total, values, label, weight)
     elif weight is None and total.dtype == values.dtype:
@@ -113,10 +98,7 @@ def add_to_clusters(total: Tensor, values: Tensor, label: Tensor, weight: Tensor
 
 
 def _add_by_cluster(total: Tensor, values: Tensor, label: Tensor, weight: Tensor | None) -> None:
-    """As `add_to_clusters`, one cluster after the other, by reductions that have a fixed order.
-
-    The labels are the host's, which has to know how many rows each cluster has.
-    """
+    """As `add_to_clusters`, by reductions of fixed order, one for each of the host's labels."""
     for cluster in range(len(total)):
         members = (label == cluster).nonzero().squeeze(1).to(values.device, non_blocking=True)
         for rows in _blocks(len(members), values.shape[1], values):
@@ -158,12 +140,7 @@ def cluster_mean(
 
 
 def mean_of(total: Tensor, label: Tensor, weight: Tensor | None = None, *, empty: Tensor) -> Tensor:
-    """Mean of the rows of each cluster from their sum, [K, P] float32.
-
-    Args:
-        total: [K, P] sums, times the weights; changed.
-        label, weight, empty: see `cluster_mean`.
-    """
+    """Means [K, P] float32 from `total`, weighted sums [K, P], changed; see `cluster_mean`."""
     share = torch.ones(len(label), dtype=torch.float64, device=total.device)
     if weight is not None:
         share = weight.to(torch.float64)
@@ -196,13 +173,7 @@ def inner_products(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gram(values: Tensor, origin: Tensor) -> Tensor:
-    """Inner products of the rows seen from `origin`, [C, C] float64; differences are never stored
-    whole.
-
-    Args:
-        values: [C, P].
-        origin: [1, P].
-    """
+    """Inner products [C, C] float64 of rows [C, P] about `origin` [1, P], never stored whole."""
     total = torch.zeros(len(values), len(values), dtype=torch.float64, device=values.device)
     for columns in _blocks(values.shape[1], len(values), values):
         block = values[:, columns].double() - origin[:, columns]
@@ -248,12 +219,7 @@ def leading_directions(values: Tensor, origin: Tensor, count: int) -> Tensor:
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Cosine of the angle between rows, [C, K] float32 in [-1, 1]; 0 where a norm is below 1e-12.
-
-    Args:
-        a: [C, P].
-        b: [K, P].
-    """
+    """Cosines of rows [C, P] and [K, P], [C, K] float32 in [-1, 1]; 0 for norms below 1e-12."""
     inner, square_a, square_b = _products(a, b, centred=False)
     return cosine_of(inner, square_a.unsqueeze(1), square_b).float()
 
@@ -263,9 +229,7 @@ def cosine_of(inner: Tensor, square_a: Tensor, square_b: Tensor) -> Tensor:
     below 1e-12.
 
     Args:
-        inner: [C, K].
-        square_a: broadcastable to it, of the one side.
-        square_b: likewise of the other.
+        inner: [C, K]; squares broadcast to it.
     """
     norm_a, norm_b = square_a.sqrt(), square_b.sqrt()
     directed = (norm_a >= _TINY_NORM) & (norm_b >= _TINY_NORM)
@@ -288,17 +252,14 @@ def distances(a: Tensor, b: Tensor) -> Tensor:
 
 
 def symmetric(distance: Tensor) -> Tensor:
-    """Distances [C, C] with a zero diagonal: products of matrices, and sums, need not be symmetric
-    to the last bit.
-    """
+    """Distances [C, C] made symmetric to the last bit, with a zero diagonal."""
     return distance.maximum(distance.T).fill_diagonal_(0)
 
 
 def discrepancy(params: Tensor, models: Tensor, label: Tensor) -> Tensor:
-    """Mean distance of local solutions to their model after aggregation (FlexCFL eq. (3)); NaN for
-    no rows.
+    """Mean distance of local solutions to their model after aggregation (FlexCFL eq. (3)).
 
-    A float64 number that stays on the device.
+    A float64 number that stays on the device; NaN for no rows.
 
     Args:
         params: [C, P] local solutions.

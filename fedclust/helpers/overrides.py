@@ -16,11 +16,7 @@ def is_list(value: Any) -> bool:
 
 
 def value_text(key: str, value: Any) -> str:
-    """One value in Hydra's grammar.
-
-    Raises:
-        ConfigError: for a value that no config can hold.
-    """
+    """One value in Hydra's grammar; ConfigError for a value that no config can hold."""
     if value is None:
         return "null"
     if isinstance(value, bool):

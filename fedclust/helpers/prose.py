@@ -1,6 +1,4 @@
-"""Lines for a person: a terminal's are broken between words, and elsewhere a line stays one line,
-so that grep finds whole ones.
-"""
+"""Lines for a person: a terminal's break between words, others stay whole for grep."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ _USUAL = 80  # columns of a terminal that does not say how many it has
 def wrapped(text: str, width: int, head: str = "") -> str:
     """A text in lines of at most `width` columns, broken between words only.
 
-    What is wider than a line has one of its own, which the terminal folds: a path, and a command in
-    backticks.
+    What is wider than a line, such as a path or a command in backticks, has one of its own.
 
     Args:
         text: without line breaks; spaces at its beginning belong to the head.
@@ -47,14 +44,7 @@ def wrapped(text: str, width: int, head: str = "") -> str:
 
 
 def say(console: Console, text: str, *, head: str = "", style: str = "") -> None:
-    """Print a line; on a terminal in as many as it needs.
-
-    Args:
-        console: where to.
-        text: printed as it is, without markup.
-        head: see `wrapped`.
-        style: of the whole line.
-    """
+    """Print a line without markup; on a terminal in as many as it needs, see `wrapped`."""
     from rich.text import Text
 
     line = wrapped(text, console.width, head) if console.is_terminal else head + text

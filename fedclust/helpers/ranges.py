@@ -1,9 +1,8 @@
 """The values a number of a config may have, stated where the number is declared.
 
-A part annotates its numeric fields with one of the types below, or with a range of its own as in
-`Annotated[float, Range(0, 2)]`. `fedclust.config.objects` refuses anything else before a part is
-made of a config; a part that is `Ranged` also refuses it where it is made in Python. Every range is
-bounded: an infinite or absurd number is a slip of the hand.
+A part annotates its numeric fields with a type below, or as in `Annotated[float, Range(0, 2)]`.
+`fedclust.config.objects` refuses anything else before a part is made, a `Ranged` one always.
+Every range is bounded: an infinite or absurd number is a slip of the hand.
 """
 
 from __future__ import annotations
@@ -22,12 +21,7 @@ MOST = 1e9  # of numbers that have no upper bound of their own
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers between two bounds.
-
-    Attributes:
-        low, high: the bounds.
-        open_low, open_high: whether a bound itself is left out.
-    """
+    """Numbers between two bounds, each left out where it is open."""
 
     low: float
     high: float = MOST
@@ -74,13 +68,7 @@ def hints_of(part: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Allowed:
-    """What the value of an argument may be.
-
-    Attributes:
-        numbers: its range, where it is a number.
-        choices: what it may be where it is one of some texts; empty for any.
-        kinds: the types that its annotation names.
-    """
+    """What an argument may be: the range of a number, the choices of a text, the types."""
 
     numbers: Range | None
     choices: tuple[str, ...]

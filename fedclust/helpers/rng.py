@@ -46,15 +46,7 @@ def _mix_tensor(word: Tensor) -> Tensor:
 
 
 def fold(key: Tensor, identity: Tensor | int) -> Tensor:
-    """Keys with an identity mixed in.
-
-    Args:
-        key: [...] int64.
-        identity: int or int64 tensor, broadcastable to `key`.
-
-    Returns:
-        int64 of the broadcast shape; equals `Stream.fold` element by element.
-    """
+    """Keys [...] int64 with identities, broadcastable, mixed in: the numbers of `Stream.fold`."""
     mixed = _signed(_mix(identity & _MASK)) if isinstance(identity, int) else _mix_tensor(identity)
     return _mix_tensor(key ^ mixed)
 
@@ -71,14 +63,7 @@ def uniform(key: Tensor, count: int) -> Tensor:
 
 
 def permutations(key: Tensor, length: Tensor, longest: int) -> Tensor:
-    """A random order of range(length) per key, [..., longest] int64; positions past `length` come
-    last.
-
-    Args:
-        key: [...] int64.
-        length: [...] int64, at most `longest`.
-        longest: the number of positions returned.
-    """
+    """A random order of range(length) per key [...] int64, [..., longest] int64; the rest last."""
     position = torch.arange(longest, device=key.device)
     words = _shift_right(bits(key, longest), 1).masked_fill(
         position >= length.unsqueeze(-1), 2**63 - 1
@@ -92,11 +77,7 @@ def permutations(key: Tensor, length: Tensor, longest: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Stream:
-    """One named stream of randomness.
-
-    Attributes:
-        key: 64-bit word that identifies the stream.
-    """
+    """One named stream of randomness, by its 64-bit `key`."""
 
     key: int
 

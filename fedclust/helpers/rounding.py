@@ -1,8 +1,7 @@
 """Shares of a count as whole numbers.
 
-A share such as 0.29 is a little less in binary, and so is 0.29 * 100, which must not become 28;
-0.07 * 100 is a little more than 7, which must not become 8. Right for shares of up to eight digits
-and counts of up to a few millions.
+In binary 0.29 * 100 is less than 29 and 0.07 * 100 more than 7: right for shares of up to eight
+digits and counts of up to a few millions.
 """
 
 from __future__ import annotations

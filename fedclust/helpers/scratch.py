@@ -16,11 +16,8 @@ _PREFIX, _OWNER = "fedclust-", ".fedclust-process"  # the latter is locked as lo
 
 @contextmanager
 def scratch(beside: Path | None = None) -> Iterator[Path]:
-    """A temporary folder, gone afterwards. Those that killed processes of this user have left in
-    the system's own folder go too.
-
-    Args:
-        beside: the folder to make it in, hidden; None for the system's own for such things.
+    """A temporary folder, gone afterwards, hidden in `beside` or in the system's own place, where
+    those that this user's killed processes have left go too.
     """
     if beside is None:  # elsewhere a process of another machine may live
         for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):

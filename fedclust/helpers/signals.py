@@ -17,10 +17,7 @@ from fedclust.helpers.errors import interrupted
 
 @contextmanager
 def heard() -> Iterator[list[int]]:
-    """The list that Ctrl-C is noted in: what it raises can be lost in another library's clean-up.
-
-    Nothing is noted outside of the main thread, or where Ctrl-C is left to the system.
-    """
+    """The list that Ctrl-C is noted in, in the main thread: other libraries lose what it raises."""
     came: list[int] = []
     before = signal.getsignal(signal.SIGINT)
 
@@ -48,12 +45,9 @@ def at_once(signum: int, _: FrameType | None) -> None:
 
 @contextmanager
 def ending(end: Callable[[int], object], *, forever: bool) -> Iterator[None]:
-    """While the block runs, the first SIGINT or SIGTERM calls `end`, which raises what ends the
-    block. The next one ends the process at once: what a signal raises while another is dealt with
-    would be a traceback.
+    """While the block runs, the first SIGINT or SIGTERM calls `end`, which raises what ends it.
 
-    Args:
-        forever: whether the process ends with the block, and a signal behind it is the system's.
+    The next one ends the process at once, as does one behind a process's last block (`forever`).
     """
     ours = (signal.SIGINT, signal.SIGTERM)
 
@@ -87,12 +81,10 @@ def _give_up(signum: int, patience: float) -> None:
 
 
 class Signals:
-    """Remembers the first SIGINT or SIGTERM so that the round can end; a second one acts at
-    once. Only the main thread of a process can be told of them.
+    """Remembers the first SIGINT or SIGTERM so that the round can end; a second one acts at once.
 
     Args:
-        patience: seconds after which the process ends where the round has not; None for as long as
-            it takes.
+        patience: seconds after which the process ends where the round has not; None: no limit.
 
     Attributes:
         received: the signal, None as long as there was none.

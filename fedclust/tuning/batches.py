@@ -74,8 +74,6 @@ class TrialRunner:
         search: what it is.
         shared: with the other searches of the command.
         console: where to tell.
-        fatal: errors of a trial that end the search.
-        in_a_line: any other error in words, from it and the folder given with --config-dir.
     """
 
     def __init__(
@@ -94,11 +92,7 @@ class TrialRunner:
         self._left: float | None = None
 
     def run(self, proposals: Sequence[Proposal], left: float) -> list[Trial]:
-        """What became of the trials of a batch, in their order.
-
-        Args:
-            proposals: the trials.
-            left: complete trials until the end of the search, these among them.
+        """What became of the trials of a batch, of `left` complete ones, in their order.
 
         Raises:
             UserError: as a job; of a bad setting if it is the default.
@@ -218,11 +212,9 @@ class TrialRunner:
         return self._in_a_line(error, self._search.own)
 
     def _allowed(self, proposal: Proposal, error: Exception) -> Exception:
-        """An error that only ends the trial, such as a mistake in a user's method.
+        """An error that only ends the trial, such as a mistake in a user's method, or raise it.
 
-        Raises:
-            Exception: the error, where it ends the search: nothing can be tried that differs from a
-                default that is refused, and files or memory fail every trial.
+        Of a default that is refused nothing can differ, and files or memory fail every trial.
         """
         if isinstance(error, Enough | DivergedError):
             return error
@@ -316,11 +308,7 @@ def _short(value: Value) -> str:
 
 @contextmanager
 def _locked(folder: Path, console: Console) -> Iterator[None]:
-    """While one process searches, no other does.
-
-    Raises:
-        RunFolderError: if another one is at it.
-    """
+    """While one process searches, no other does: RunFolderError."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("ab") as file:
         try:

@@ -80,11 +80,7 @@ class Search:
         return with_values(self.config, values)
 
     def resolved(self, values: Mapping[str, Value] | None = None) -> dict[str, Any]:
-        """The config of a trial; without values what all have in common.
-
-        Raises:
-            ConfigError: for values that no job may have.
-        """
+        """The config of a trial, ConfigError for bad values; without values what all share."""
         from fedclust.runtime.other_ranks import NO_TRACKER
 
         given = [f"{key}={written(value)}" for key, value in (values or {}).items()]

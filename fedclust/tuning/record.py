@@ -47,9 +47,7 @@ class Trial:
 
 
 def curve_of(folder: Path, metric: str) -> dict[int, float]:
-    """Mean over seeds of a metric by round, of a job's folder; rounds that a seed lacks are left
-    out.
-    """
+    """Mean over seeds of a metric by round, of a job's folder, where no seed lacks it."""
     by_round: dict[int, list[float]] = {}
     for row in _rows(folder):
         if row["metric"] == metric:
@@ -94,11 +92,7 @@ def write_trials(folder: Path, trials: Sequence[Trial], keys: Sequence[str]) -> 
 def read_trials(
     folder: Path, space: Mapping[str, Dimension], default: Mapping[str, Value] | None = None
 ) -> list[Trial]:
-    """The trials of `trials.csv`; none where there is no such file.
-
-    Raises:
-        RunFolderError: if it is damaged, or of another search.
-    """
+    """The trials of `trials.csv`, none without; RunFolderError if damaged or of another search."""
     file = folder / "trials.csv"
     known = {(key, written(value)): value for key, value in (default or {}).items()}
 
@@ -154,9 +148,7 @@ def _trial(row: Mapping[str, str], values: Mapping[str, Value]) -> Trial:
 
 
 def best_of(trials: Sequence[Trial], *, higher: bool) -> Trial | None:
-    """The complete trial of the best value; of equal ones that of the fewest clusters, then the
-    first. None without.
-    """
+    """The complete trial of the best value, then of the fewest clusters, then the first."""
     ended = [(one.value, one) for one in trials if one.value is not None]
     sign = -1 if higher else 1
     ranked = [(sign * value, _num_clusters(one), one.number, one) for value, one in ended]
@@ -179,11 +171,7 @@ def write_best(folder: Path, best: Trial, about: Mapping[str, Any]) -> None:
 
 
 def same_search(folder: Path, about: Mapping[str, Any]) -> None:
-    """Keep what a search is in `search.yaml`, and refuse a folder of another one.
-
-    Raises:
-        RunFolderError: naming what differs, or a file that cannot be read.
-    """
+    """Keep what a search is in `search.yaml`; RunFolderError says what differs there."""
     file = folder / "search.yaml"
     if file.is_file():
         try:

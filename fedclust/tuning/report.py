@@ -1,6 +1,4 @@
-"""The report on searches of hyper-parameters: default beside tuned, the best value against the
-budget, and how the score depends on each value.
-"""
+"""The report on searches: default beside tuned, best value by budget, and score by each value."""
 
 from __future__ import annotations
 
@@ -54,13 +52,7 @@ _CAPTION = (
 
 @dataclass(frozen=True)
 class FinishedSearch:
-    """One search, read from its files.
-
-    Attributes:
-        folder: where it is.
-        about: what `search.yaml` says.
-        trials: in order.
-    """
+    """One search read from its folder: `about` is `search.yaml`, `trials` are in order."""
 
     folder: Path
     about: Mapping[str, Any]
@@ -93,9 +85,7 @@ class FinishedSearch:
         return factor(self.metric) * np.array(found, dtype=np.float64)
 
     def gain(self) -> Paired | None:
-        """Tuned less default, seed by seed, in the printed unit; None where there is no gain to
-        speak of or the trials' folders are gone.
-        """
+        """Tuned less default, seed by seed, in the printed unit; None without a gain or folders."""
         if self.best is None or self.best.number == 0:
             return None
         jobs = (self.folder / "trials" / f"{number:03d}" for number in (0, self.best.number))
@@ -120,11 +110,7 @@ def search_folders(folder: Path) -> list[Path]:
 
 
 def read_searches(folder: Path) -> list[FinishedSearch]:
-    """The searches with a trial, at or below a folder.
-
-    Raises:
-        RunFolderError: when there is none, or a file is damaged.
-    """
+    """The searches with a trial, at or below a folder; RunFolderError for none or damage."""
     searches = [one for place in search_folders(folder) if (one := _read(place)).trials]
     if not searches:
         raise RunFolderError(f"{folder} holds no search with a trial; run `fedclust tune` first")
@@ -132,11 +118,7 @@ def read_searches(folder: Path) -> list[FinishedSearch]:
 
 
 def make_tuning_report(folder: Path) -> Path:
-    """The page `report/report.html` on all searches of a folder, with its tables and figures.
-
-    Raises:
-        RunFolderError: when there is none with a trial, or a file is damaged.
-    """
+    """The page `report/report.html` on all searches of a folder, as `read_searches` reads them."""
     searches = read_searches(folder)
     target = folder / "report"
     table = tuning_table(searches)
@@ -167,11 +149,7 @@ def make_tuning_report(folder: Path) -> Path:
 
 
 def tuning_table(searches: Sequence[FinishedSearch]) -> Table:
-    """Default beside tuned, a row per search, and what was spent.
-
-    Args:
-        searches: with a trial each.
-    """
+    """Default beside tuned, a row per search with a trial, and what was spent."""
     names = _names(searches)
     rows, records = zip(*(_row(one, names[one.folder]) for one in searches), strict=True)
     metric = searches[0].metric
@@ -382,12 +360,7 @@ class _Places:
 
 
 def _places(values: Sequence[Any], even: bool = False) -> _Places:
-    """Numbers where they are, anything else in the order it was tried.
-
-    Args:
-        values: what was tried.
-        even: whether the search drew them from an interval that is not logarithmic.
-    """
+    """Numbers where they are, unless drawn `even`ly by logarithm, else in the order tried."""
     texts = list(dict.fromkeys(map(str, values)))
     try:
         numbers = [float(text) for text in texts]

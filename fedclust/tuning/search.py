@@ -1,9 +1,7 @@
 """Which setting is tried next, and whether one is given up: Optuna, asked and told.
 
-Trials are proposed in batches, so that a batch can be computed together: none of its trials knows
-what became of the others. A search has no memory but the trials themselves: every proposal follows
-from those before its batch, the values before it in the batch and its own number, so an interrupted
-search goes on with the trials of one that was not.
+The trials of a batch do not know of each other, so that it is computed together. A proposal follows
+from trials, values before it in the batch, and its number: interrupted searches go on the same.
 """
 
 from __future__ import annotations
@@ -37,9 +35,6 @@ def next_batch(
     begins while a whole one fits.
 
     Args:
-        trials: so far.
-        wanted: complete trials that the budget is for.
-        rounds: of a complete one.
         untried: settings that no trial has had; None where they are without end.
     """
     left = wanted - -(-sum(one.rounds for one in trials) // rounds)

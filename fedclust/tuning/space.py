@@ -62,11 +62,7 @@ class Dimension:
 
     @classmethod
     def of(cls, override: Override) -> Dimension:
-        """What a sweep override asks for.
-
-        Raises:
-            ConfigError: for a sweep without values, or a logarithm of what is not above 0.
-        """
+        """What a sweep override asks for; ConfigError without values, or for log of 0 or less."""
         key, sweep = override.key_or_group, override.value()
         if isinstance(sweep, IntervalSweep):
             low, high = float(sweep.start or 0.0), float(sweep.end or 0.0)
@@ -124,11 +120,7 @@ class Dimension:
         return [math.nextafter(self.low, self.high), math.nextafter(self.high, self.low)]
 
     def read(self, text: str) -> Value:
-        """The value that `written` wrote.
-
-        Raises:
-            ValueError: if it is none of these.
-        """
+        """The value that `written` wrote, else ValueError."""
         value: Value
         if self.options:
             found = [one for one in self.options if written(one) == text]
@@ -166,8 +158,6 @@ def space_of(
     """What is searched for a method, by key.
 
     Args:
-        composed: the config with the method's defaults.
-        algorithm: the choice of the method.
         typed: overrides; a sweep adds its key, any other fixes it.
         roots: config trees, the first one with a file is taken.
         choices: by group; of a solver and a server their own keys are searched.
@@ -219,11 +209,7 @@ def default_of(composed: DictConfig, key: str) -> Value:
 
 
 def _checked(composed: DictConfig, algorithm: str, dimension: Dimension) -> Dimension:
-    """The dimension.
-
-    Raises:
-        ConfigError: unless the method reads the key.
-    """
+    """The dimension; ConfigError unless the method reads its key."""
     key, shown = dimension.key, dimension.words()
     one = f"a search compares values under one setting; give one {key}, and tune again for another"
     require(not is_setting(key), key, shown, one)

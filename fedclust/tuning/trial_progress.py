@@ -20,11 +20,7 @@ class BatchProgress:
     of them have ended it.
 
     Args:
-        title: the trials in a few words.
-        console: where to.
-        folder: of the trials.
-        first: the first round that some trial runs.
-        rounds: of a complete trial.
+            first: the first round that some trial runs.
         is_shown: whether rounds are shown; a signal is answered in any case.
         batches: as many of such trials are left of the search, these among them; the first round
             then tells how long that will take. None to tell nothing.
@@ -102,11 +98,7 @@ class TrialProgress(Aside):
                 self._proposal.is_hopeless(t, value)
 
     def round(self, t: int, values: Mapping[str, float]) -> None:
-        """End the trial where it is hopeless.
-
-        Raises:
-            Enough: in that case.
-        """
+        """End the trial by `Enough` where it is hopeless."""
         self._batch.round(self._proposal.number, t)
         last = t == self._job.rounds - 1
         if last or not self._job.is_evaluated(t) or self._metric not in values:

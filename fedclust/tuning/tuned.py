@@ -59,11 +59,6 @@ def apply_tuned(
     `validation`, `seeds`), the number of `trials`, the best one's `values`, and the metric's
     `value` there and with the `default`s.
 
-    Args:
-        config: as composed.
-        choices: of every group.
-        typed: values of the job's overrides, by key.
-
     Raises:
         ConfigError: for a file that is none of `fedclust tune`, is for another method, shares seeds
             with the job, or sets what is typed too.
@@ -94,10 +89,7 @@ def with_values(
 ) -> DictConfig:
     """A config with other values by dotted key.
 
-    Args:
-        config: what is changed in a copy.
-        values: by dotted key.
-        file: where they stand, where a user gave one; a message names it.
+    `file` is where the values stand, where a user gave one; a message names it.
 
     Raises:
         ConfigError: for a key that it does not have, or a value of a wrong type.

@@ -1,8 +1,7 @@
 """`fedclust completion`: what a shell may complete a command line with.
 
-A shell calls `fedclust completion --line LINE` and gets a line per candidate: the whole word, and
-behind a tab what it is. Names of choices come from the config tree alone; keys need the config
-composed, which takes half a second. PyTorch is not imported.
+A shell calls `fedclust completion --line LINE` and gets lines: a word, a tab, what it is.
+Keys need the config composed, which takes half a second. PyTorch is not imported.
 """
 
 from __future__ import annotations
@@ -32,11 +31,7 @@ Candidates = Iterator[tuple[str, str]]
 
 
 def command(arguments: Sequence[str]) -> None:
-    """Print the script of a shell, or the candidates for an unfinished line.
-
-    Raises:
-        ConfigError: for a shell that is not known.
-    """
+    """Print the script of a shell, else ConfigError, or the candidates for an unfinished line."""
     if arguments[:1] == ["--line"] and len(arguments) == 2:
         for word, meaning in candidates(arguments[1]):
             print(f"{word}\t{meaning}" if meaning else word)
@@ -49,11 +44,7 @@ def command(arguments: Sequence[str]) -> None:
 
 
 def candidates(line: str) -> list[tuple[str, str]]:
-    """What the last word of a line may become, each with what it is.
-
-    Args:
-        line: all that stands before the cursor; its first word is the program.
-    """
+    """What the last word of a line, as far as the cursor, may become, each with what it is."""
     *before, word = line.split(" ")
     _, *given = [one for one in before if one] or [""]
     words = _argument(given[0], given[1:], word) if given else COMMANDS.items()

@@ -63,11 +63,7 @@ def known() -> dict[str, str]:
 
 
 def found(name: str, root: str, *, download: bool) -> str:
-    """What there is of a data set that is `known`, and where.
-
-    Raises:
-        DataError: it is not there, unreadable, or cannot be downloaded.
-    """
+    """What there is of a `known` data set, and where; DataError where it cannot be had."""
     if name in PUBLISHERS:
         files = there(name, Path(root))
         if not files:

@@ -43,13 +43,7 @@ Rows = Iterator[tuple[str, str]]
 
 
 def command(arguments: Sequence[str]) -> None:
-    """Print what there is, section by section, and then what is missing; where a job is given as
-    for `fedclust run`, which engine computes its model instead.
-
-    Raises:
-        ConfigError: where arguments are no overrides.
-        UserError: for a job that cannot be built.
-    """
+    """Print what there is, section by section, then what is missing, or a job's engine instead."""
     console = Console()
     if arguments:
         for name, value in _model(arguments):

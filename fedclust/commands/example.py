@@ -10,11 +10,7 @@ from fedclust.helpers.errors import ConfigError, did_you_mean, pasted, require
 
 
 def command(arguments: Sequence[str]) -> None:
-    """Write an example into a new folder, which is called like the example unless it is named.
-
-    Raises:
-        ConfigError: for an example that there is not, or a folder that is there already.
-    """
+    """Write an example into a new folder, which is called like the example unless it is named."""
     known = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
     if not arguments or len(arguments) > 2:
         raise ConfigError(

@@ -21,11 +21,7 @@ _LEAST = 30  # columns for a description; with fewer it has lines of its own
 
 
 def command(arguments: Sequence[str]) -> None:
-    """Print the choices of the groups named, or of all; with --config-dir DIR a user's own too.
-
-    Raises:
-        ConfigError: if there is no such group or folder.
-    """
+    """Print the choices of the groups named, or of all; with --config-dir DIR a user's own too."""
     typed = Typed.of(arguments)
     own, named = typed.own, typed.texts
     if own is not None:
@@ -89,9 +85,7 @@ def show(console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequ
 
 
 def methods(files: Mapping[str, Path]) -> list[tuple[str, str, str]]:
-    """Of every method the name, what its server must see of participants by default, and what it
-    is.
-    """
+    """Of every method the name, what its server must see by default, and what it is."""
     return [
         (name, str(about(name, file.parents[1]).get("reads", "–")), describe(file))
         for name, file in files.items()

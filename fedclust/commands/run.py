@@ -29,11 +29,7 @@ keys:"""
 
 
 def command(arguments: Sequence[str]) -> None:
-    """Run what the arguments ask for: one job, or with -m or an experiment a sweep of them.
-
-    Raises:
-        UserError, Interrupted, hydra.errors.HydraException: for `fedclust.__main__` to print.
-    """
+    """Run what the arguments ask for: one job, or with -m or an experiment a sweep of them."""
     if {"-h", "--help"} & set(arguments):
         print("\n".join([HELP, *(f"  {line}" for line in schema.help_lines())]))
         return

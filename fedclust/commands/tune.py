@@ -61,11 +61,6 @@ def command(arguments: Sequence[str]) -> None:
     """Search for every method and federation that the arguments name, one after the other.
 
     One of several that cannot be is told, the others are made, and the exit status is the worst.
-
-    Raises:
-        UserError: for what cannot be searched.
-        DivergedError: when every trial has failed.
-        Interrupted: when a round has been saved; the same command continues.
     """
     if {"-h", "--help"} & set(arguments):
         print(HELP)
@@ -94,10 +89,7 @@ def command(arguments: Sequence[str]) -> None:
 class _Teller:
     """Tells each line once; the only search ends with its error, one of several is passed over.
 
-    Attributes:
-        console: where to.
-        alone: whether there is one search.
-        status: the worst exit status so far.
+    `status` is the worst exit status so far.
     """
 
     console: Console
@@ -120,11 +112,7 @@ class _Teller:
 
 
 def _search_all(given: Typed, console: Console) -> tuple[set[Path], int]:
-    """Make every search that is asked for, once all that can be known beforehand is checked.
-
-    Returns:
-        The folders to report on, and the worst exit status.
-    """
+    """Make all searches once checked; returns folders to report on and the worst exit status."""
     wanted, seeds, typed = _own_keys(given)
     each, asked = _split(typed)
     tell = _Teller(console, len(each) == 1)
@@ -160,12 +148,7 @@ def _draws_tests(config: DictConfig) -> bool:
 
 
 def _own_keys(given: Typed) -> tuple[int | None, list[int], Typed]:
-    """The budget if it is given, the tuning seeds, and all else that is typed, the last of each
-    key; no job runs for every value of it.
-
-    Raises:
-        ConfigError: for values that cannot be, and for `seeds`, which no trial would have.
-    """
+    """The budget if given, the tuning seeds, and all else that is typed, the last of each key."""
     latest = given.latest()
     for one in latest.overrides:
         allowed = "a search has tuning_seeds=[…]; seeds=… is for the runs with what it finds"
@@ -214,11 +197,7 @@ def _split(typed: Typed) -> tuple[list[Typed], Typed]:
 
 
 def _check_groups(searches: Sequence[Search], typed: Typed) -> None:
-    """Refuse several choices of a part that a method does not read: they are one search.
-
-    Raises:
-        ConfigError: naming the group and the method.
-    """
+    """Refuse several choices of a part that a method does not read: they are one search."""
     for one in typed.overrides:
         group = one.key_or_group
         if not one.is_sweep_override() or group == "algorithm" or schema.is_setting(group):
@@ -241,14 +220,8 @@ def _search(
     """A search, once what is asked for is checked.
 
     Args:
-        command: with the config of the search.
         typed: the overrides that gave it.
         asked: what is typed for all searches, sweeps among it.
-        seeds: to tune with.
-        tell: is told what has no effect.
-
-    Raises:
-        ConfigError: for what cannot be searched.
     """
     check_hydra(command)
     choices, own = choices_of(command.config.hydra), typed.own
@@ -284,11 +257,7 @@ def _search(
 
 
 def _without_effect(search: Search, typed: Typed) -> list[tuple[str, bool]]:
-    """What is typed and has no effect with any of the values, which are checked on the way.
-
-    Raises:
-        ConfigError: for a value that a key forbids, naming the key, and what it may be.
-    """
+    """What is typed and has no effect with any of the values, which are checked on the way."""
     from fedclust.config.values import check_method  # and with it PyTorch
 
     def told(values: Mapping[str, Value]) -> list[tuple[str, bool]]:

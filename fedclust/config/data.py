@@ -79,10 +79,11 @@ def federate(
 ) -> dict[int, Federation]:
     """The federation of every seed on the device, all on one pool.
 
-    validation: part of each client's training examples that is for validation.
-    task: what is predicted; None for classification.
-    attack: what hostile clients do; None without them.
-    named: the choice of the attack; "" for its class.
+    Args:
+        validation: part of each client's training examples that is for validation.
+        task: what is predicted; None for classification.
+        attack: what hostile clients do; None without them.
+        named: the choice of the attack; "" for its class.
     """
     fitted, dataset = (Classification() if task is None else task).fit(dataset)
     pool = replace(partition.pool(dataset), task=fitted)

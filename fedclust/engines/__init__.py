@@ -1,6 +1,4 @@
-"""Three engines with one meaning: `loop` (reference), `vmap` (any model), `fused` (known layers,
-fastest).
-"""
+"""Three engines of one meaning: `loop` (reference), `vmap` (any model), `fused` (fastest)."""
 
 from fedclust.engines.choose import ENGINES, describe, make_engine, simulated
 

@@ -17,11 +17,7 @@ _BLOCK = 4096  # examples whose ids are looked at at once
 
 
 def adopted(model: nn.Module, pool: Pool) -> Runnable:
-    """A model as engines run it, tried on two examples of the pool, on its device.
-
-    Raises:
-        ConfigError: as `adopt` does, or if an example has an id that an Embedding has no vector of.
-    """
+    """A model as engines run it, tried on two examples of the pool; ConfigError as `adopt`."""
     two = torch.tensor([0, len(pool.y) - 1], device=pool.x.device)
     examples = pool.inputs(two)
     if pool.vocabulary is not None:

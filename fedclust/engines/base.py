@@ -1,6 +1,4 @@
-"""What engines share: one that computes answers each kind of call by a function of its own, one in
-front of another treats all calls alike.
-"""
+"""What engines share: answers to each kind of call, or standing in front of another engine."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ Answer = Callable[[Any, Any], Any]  # of an engine to a call
 def by_rows(
     train: Answer, loss: Answer, grad: Answer, test: Answer
 ) -> dict[type[Call[Any]], Answer]:
-    """What answers each kind of call, given what trains, scores, differentiates and tests rows:
-    sums and alignments are made of these.
-    """
+    """What answers each kind of call: sums and alignments are made of these."""
     return {
         TrainCall: train,
         SumCall: by_blocks,
@@ -53,9 +49,6 @@ def by_rows(
 
 class Computing(Generic[ModelT]):
     """An `Engine` that computes.
-
-    Args:
-        model: the architecture, on the device to compute on.
 
     Attributes:
         answers: by the kind of a call what answers it, given the engine and the call.
@@ -83,8 +76,7 @@ class Computing(Generic[ModelT]):
 
 @contextmanager
 def _rounding(*, tf32: bool) -> Iterator[None]:
-    """PyTorch's settings of float32 products on NVIDIA GPUs, which are the whole process's, as they
-    are to be here and as they were afterwards: by itself PyTorch rounds in convolutions.
+    """The process's settings of float32 products on NVIDIA GPUs, put back afterwards.
 
     They are read by their names of today: `allow_tf32` raises where somebody has set those.
     """

@@ -61,9 +61,7 @@ def make_engine(
 
 
 def simulated(precision: str, device: torch.device) -> str:
-    """A remark where a device only simulates a precision, or has none; empty where it computes in
-    it.
-    """
+    """A remark where a device only simulates a precision, or has none; else empty."""
     if device.type == "cpu" and precision == "high":
         return "precision=high has no effect on a CPU, which computes as with highest"
     if precision != "bf16" or device.type != "cpu":
@@ -75,9 +73,7 @@ def simulated(precision: str, device: torch.device) -> str:
 
 
 def describe(engine: str, device: torch.device) -> dict[str, Any]:
-    """What computes on a device: the engine's name, whether C is compiled, Triton's version where
-    its kernels are used, and the fast paths of a GPU that are on.
-    """
+    """What computes on a device: engine, compiled C, Triton's version and fast paths of a GPU."""
     return {
         "engine": engine,
         "compiled": compiled.available(),
@@ -122,10 +118,7 @@ def _faster(
 
 
 def _prepared(pool: Pool) -> Pool:
-    """A pool that gives examples fast: gathered by a kernel or compiled code, where there is any,
-    and images of which all see the same part cut once. In every step that would cost a tenth of a
-    small convolutional network's training.
-    """
+    """A pool that gives examples fast, by a kernel or compiled code; images are cut once."""
     part = None if pool.view is None else pool.view.fixed(pool.x)
     if part is not None:
         pool = replace(pool, x=part.contiguous(), view=None)

@@ -1,6 +1,4 @@
-"""Which rows are computed together: enough to fill the device, few enough for its cache or
-memory.
-"""
+"""Which rows are computed together: enough to fill the device, few for its cache or memory."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ _CACHE_IF_UNKNOWN = 8 << 20
 
 
 def each_chunk(size: Tensor, max_rows: int, work: Callable[[Tensor], None]) -> None:
-    """Calls `work(rows)` on chunks of rows of like size, largest first, until every row had its
-    turn.
+    """Calls `work(rows)` on chunks of rows of like size, largest first, each row once.
 
     When the device runs out of memory the chunk is halved and done again, so `work` must be
     repeatable.
@@ -64,12 +61,8 @@ def _fits(work: Callable[[Tensor], None], rows: Tensor) -> bool:
 
 
 def auto_rows(bytes_per_row: int, device: torch.device) -> int:
-    """How many rows to compute at once.
-
-    Args:
-        bytes_per_row: parameters, gradients and activations of one row, in bytes.
-        device: where they live. On a CPU the rows of a chunk should stay in its cache, on a GPU
-            they should fill it but leave half of the free memory to results.
+    """How many rows of so many bytes (parameters, gradients, activations) to compute at once: as
+    fit a CPU's cache, or fill a GPU but leave half of its free memory to results.
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
@@ -80,9 +73,7 @@ def auto_rows(bytes_per_row: int, device: torch.device) -> int:
 
 @cache
 def cpu_cache() -> int:
-    """Bytes one core may count on: half of its second-level cache and its share of the third-level
-    one.
-    """
+    """Bytes one core may count on: half of its L2 cache and its share of L3."""
     total = 0
     for entry in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         level = int((entry / "level").read_text(encoding="utf-8"))

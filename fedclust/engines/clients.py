@@ -48,9 +48,7 @@ def shards_of(split: Split, ids: Tensor, rnd: Round, purpose: str) -> Shards:
 
 
 def batch_of(ids: Tensor, rnd: Round, batch_size: int) -> Shards:
-    """One batch of min(batch_size, count) random training examples of each client, its own every
-    round.
-    """
+    """One batch of min(batch_size, count) random training examples a client, new every round."""
     shards = shards_of(rnd.fed.train, ids, rnd, "batch")
     longest = shards.index.shape[1]
     # the real examples come first
@@ -69,11 +67,8 @@ class Passes:
 
 
 class LastLosses:
-    """The mean losses that a seed asked for last: serving the model of least loss asks for those
-    that the next round begins with.
-
-    Models and data are compared by identity, and by the counter PyTorch keeps of changes in place.
-    The losses are forgotten with the models.
+    """The mean losses that a seed asked for last, by identity and in-place version of what they are
+    of: serving the model of least loss asks for those that the next round begins with.
     """
 
     def __init__(self) -> None:
@@ -99,12 +94,7 @@ class LastLosses:
 
 @dataclass
 class LastBatch:
-    """The batches drawn last: JGL asks for its own once per cluster, and drawing sorts all
-    examples.
-
-    Attributes:
-        drawn: whose, how large, and the batches; None before any.
-    """
+    """The batches drawn last: JGL asks for them per cluster, and drawing sorts all examples."""
 
     drawn: tuple[Tensor, int, Shards] | None = None
 
@@ -154,11 +144,7 @@ class SeedClients:
         return torch.stack([self.engine.init(stream.fold(j)) for j in range(k)])
 
     def train(self, asked: Train) -> LocalResult:
-        """Local training of the clients, each as far as it gets this round.
-
-        Raises:
-            DivergedError: naming the first client whose loss is not finite.
-        """
+        """Local training; DivergedError names the first client whose loss is not finite."""
         with named("", asked.ids, self.rnd):
             result = self.engine.answer(self._call(asked))
         if result.step_loss is not None:  # as wide as the longest client of all that it met
@@ -168,11 +154,7 @@ class SeedClients:
         return result
 
     def train_mean(self, asked: Train) -> MeanResult:
-        """Local training of the clients, and the mean of what it makes of every model.
-
-        Raises:
-            DivergedError: naming the first client whose loss is not finite.
-        """
+        """Local training, and the mean of what it makes of every model; errors as `train`."""
         if self.discrepancy:
             return mean_by_rows(self, asked)
         models, label, weight = asked.models, asked.label, asked.weight
@@ -262,9 +244,7 @@ class SeedClients:
             return self.engine.answer(call)
 
     def _asked(self, served: Served, ids: Tensor) -> tuple[Tensor, Tensor, Shards, Tensor | None]:
-        """The parts of a call that looks at what the clients `ids` [C] are served, on their test
-        examples.
-        """
+        """The parts of a call that tests what the clients `ids` [C] are served."""
         shards = shards_of(self.rnd.fed.test, ids, self.rnd, "evaluate")
         weight = None if served.weight is None else served.weight[ids]
         models, label, own = served.models, served.label[ids], None

@@ -1,6 +1,4 @@
-"""Where in a call something was raised: an engine says in which rows and at which step, who merges
-or cuts calls counts the rows anew, and the clients of a seed name them.
-"""
+"""Where in a call something was raised: an engine names rows and step, others the clients."""
 
 from __future__ import annotations
 
@@ -19,12 +17,7 @@ _NAMED = 5  # clients
 
 @dataclass(frozen=True)
 class ErrorPlace:
-    """Where it was.
-
-    Attributes:
-        rows: those of the call that were computed together; one of them is to blame.
-        step: the local step, from 1; 0 where nobody knows.
-    """
+    """Rows of the call computed together, one of them to blame, and the step from 1, or 0."""
 
     rows: tuple[int, ...]
     step: int = 0

@@ -1,11 +1,9 @@
 """Several seeds in one computation: calls of different seeds that meet are merged into one.
 
-Each seed runs the same plain algorithm code in a greenlet of its own: a function that can pause in
-the middle of any call. A seed that asks the engine for something pauses, the next seed runs until
-it pauses too, and once all have paused everything that was asked for is computed, rows of all seeds
-together. Algorithms do not know. By the engine law a seed's rows do not depend on the company, so
-the result is that of separate runs. The same one level up: jobs that run as pieces of another
-lockstep hand the calls of their seeds on to it.
+Each seed runs the same plain algorithm code in a greenlet of its own, which pauses when it asks the
+engine for something. Once all have paused, all rows asked for are computed together. By the engine
+law a seed's rows do not depend on the company: the result is that of separate runs. Likewise jobs
+that run as pieces of another lockstep hand the calls of their seeds on to it.
 """
 
 from __future__ import annotations
@@ -142,9 +140,7 @@ def _blame(alike: list[_SeedCall], place: ErrorPlace | None) -> None:
 
 
 def _tell(error: Exception, asked: Mapping[Any, list[_SeedCall]], tasks: Mapping[Any, Any]) -> None:
-    """Raise an error of the engine also where the pieces of work wait for their calls that it was
-    in, so that they can say whose it is.
-    """
+    """Raise an engine's error also in the work that waits for its calls and can name it."""
     for key, calls in asked.items():
         for one in calls:
             if one.failed and not tasks[key].dead:
@@ -153,9 +149,7 @@ def _tell(error: Exception, asked: Mapping[Any, list[_SeedCall]], tasks: Mapping
 
 
 def _answer(calls: list[_SeedCall], compute: Callable[[list[_SeedCall]], None]) -> None:
-    """Let calls be computed: by whoever runs this as a piece of work together with others, else at
-    once.
-    """
+    """Let calls be computed: by an outer lockstep together with others', else at once."""
     others = getcurrent().parent
     if others is None:
         compute(calls)

@@ -1,6 +1,4 @@
-"""The readable reference: one client at a time, autograd, `torch.optim`; bit-identical in any
-company.
-"""
+"""The readable reference: one client at a time, autograd, `torch.optim`; same bits always."""
 
 from __future__ import annotations
 

@@ -34,9 +34,7 @@ Rates = Mapping[str, float]
 
 
 def rates(engines: Mapping[str, Computing[Runnable]], max_rows: int | None) -> Rates:
-    """Local steps per second of engines with the same model and pool, by their names; on several
-    ranks those of the first.
-    """
+    """Local steps per second of engines with one model and pool, by name, as rank 0 measured."""
     return here().agree(lambda: _kept(engines, max_rows))
 
 

@@ -42,16 +42,12 @@ class Schedule:
 
     @property
     def ordered(self) -> bool:
-        """Whether every batch is the whole client in file order, so that `position` need not be
-        gathered.
-        """
+        """Whether every batch is the whole client in file order: `position` needs no gathering."""
         return self.solver.batch_size is None
 
     @cached_property
     def position(self) -> Tensor:
-        """Which of the row's own examples (0 … count - 1) a batch holds, [C, S, B] int64, 0 in
-        padding.
-        """
+        """Own examples (0 … count - 1) of a batch, [C, S, B] int64, 0 in padding."""
         solver, count, size = self.solver, self.shards.count, self.size
         longest = self.shards.index.shape[1]
         if solver.batch_size is None:
@@ -78,11 +74,7 @@ class Schedule:
         return taken.view_as(column).masked_fill(~real, 0)
 
     def check_batches(self, *, lone: bool) -> None:
-        """Refuse batches of one example, unless the model takes a `lone` one.
-
-        Raises:
-            ConfigError: naming what helps.
-        """
+        """ConfigError for batches of one example, unless the model takes a `lone` one."""
         single = not lone and bool((self.known_size == 1).any())
         require(
             not single,
@@ -102,9 +94,7 @@ class Schedule:
 
 
 def _sizes(count: Tensor, steps: Tensor, solver: Solver) -> Tensor:
-    """Examples of every batch, [C, S] int64, of clients with `count` [C] examples and `steps` [C]
-    steps.
-    """
+    """Examples of every batch, [C, S] int64, of `count` [C] examples and `steps` [C] steps."""
     step = torch.arange(int(steps.max()) if len(steps) else 0)
     batch = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
     size = batch.unsqueeze(1)
@@ -125,10 +115,6 @@ def schedule(shards: Shards, solver: Solver, known: Shards | None = None) -> Sch
     With `epochs`, every pass is a fresh permutation cut into batches, the last one short. With
     `steps`, the passes are joined end to end and cut into batches of min(batch_size, count), so
     that none is short. A row that does part of the work takes the first of these steps.
-
-    Args:
-        known: the rows with `count` and `work` in the host's memory, where the caller has them
-            there.
     """
     if known is None:
         known = in_host_memory(shards)

@@ -1,6 +1,4 @@
-"""The rows of a call shared out among ranks: each computes its own, and all get the results of
-all, or their sums.
-"""
+"""The rows of a call shared out among ranks; all get the results of all, or their sums."""
 
 from __future__ import annotations
 
@@ -62,12 +60,7 @@ class Sharded(InFront):
         return on_rows(partial(self._join, rows=rows), part, self._add)
 
     def _join(self, part: Tensor, rows: list[Tensor]) -> Tensor:
-        """All rows [C, ...] of a result, of which this rank has computed `part` [c, ...].
-
-        Args:
-            part: the rows rows[rank], in that order.
-            rows: the rows of every rank.
-        """
+        """All `rows` [C, ...] of a result from each rank's `part` [c, ...], in its order."""
         whole = part.new_empty(sum(len(r) for r in rows), *part.shape[1:])
         most = max(len(r) for r in rows)
         each = max(1, _BLOCK // max(1, part[:1].numel() * part.element_size()))
@@ -108,9 +101,7 @@ def deal(work: Tensor, ranks: int) -> list[Tensor]:
 
 
 def fingerprint(*tensors: Tensor | None) -> int:
-    """A number that differs, almost surely, where one of the tensors does; of large ones a sample
-    is read.
-    """
+    """A number that differs, almost surely, with the tensors; large ones are sampled."""
     total = 0
     for tensor in tensors:
         value = -1

@@ -19,9 +19,7 @@ _SAME = 1e-2  # relative to the largest value; what is wrong is wrong by more
 
 
 def obstacle_at_once(model: nn.Module, pool: Pool) -> str:
-    """Why `vmap` cannot run a model; "" where it can. Two rows, one of them shorter, are trained a
-    step, scored and differentiated by `loop` and by `vmap`, with the same results or not.
-    """
+    """Why `vmap` cannot run a model, or "": two rows have other results than by `loop`."""
     own = getattr(model, "module", model)
     if getattr(own, "tried_at_once", False):
         return ""

@@ -1,12 +1,8 @@
-"""Sums of local training and of gradients, block by block: one row of each client of a block is
-there at a time.
+"""Sums of local training and gradients, block by block: one row of each client is there at a time.
 
-Rows are added in their order, whatever the blocks, and a model's sum depends on its own rows only:
-so chunks and the company of other seeds change nothing. An engine whose rows have the same bits in
-any company (`loop`) adds in float32, as `fedclust.helpers.ops.cluster_sum` does. The others add in
-float64, which holds the sum of float32 numbers of like size without rounding; so where ranks each
-add some of the rows and then their sums, or `fused` adds a chunk at a time, the longest clients
-first, the float32 mean is the same but in the rarest cases.
+Rows are added in their order, and a model's sum depends on its rows only. An engine of same bits in
+any company (`loop`) adds in float32, as `fedclust.helpers.ops.cluster_sum`; others in float64, so
+that their float32 means are the same but in the rarest cases, whatever ranks or chunks add first.
 """
 
 from __future__ import annotations
@@ -25,11 +21,7 @@ _BLOCK_CPU, _BLOCK_CUDA = 2**25, 2**29
 
 
 def by_blocks(engine: Engine, call: SumCall) -> Sums:
-    """The answer to a call from local training, some rows at a time.
-
-    Raises:
-        ValueError: if a label is outside [0, K).
-    """
+    """The answer from local training, some rows at a time; ValueError for a label not in [0, K)."""
     train, rows = call.train, len(call.shards)
     label, weight = to_add(call)
     params, slots = empty_totals(call, torch.float32 if engine.exact else torch.float64)
@@ -57,11 +49,7 @@ def by_blocks(engine: Engine, call: SumCall) -> Sums:
 
 
 def to_add(call: SumCall) -> tuple[Tensor, Tensor | None]:
-    """The model [C] int64 of every row and its weight [C], None for 1, on the host.
-
-    Raises:
-        ValueError: if a label is outside [0, K) or a weight is negative.
-    """
+    """Each row's model [C] int64 and weight [C], None for 1, on the host, or ValueError."""
     label, weight = call.train.label, call.weight
     # one copy, for which the host waits once
     label, weight = (label.cpu(), None) if weight is None else on_host(label, weight)
@@ -71,9 +59,7 @@ def to_add(call: SumCall) -> tuple[Tensor, Tensor | None]:
 
 
 def empty_totals(call: SumCall, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """Zeros [K, P] for the parameters, and [K, W] for what the solver keeps where that is asked
-    for.
-    """
+    """Zeros [K, P] for the parameters, and [K, W] for what the solver keeps, if asked for."""
     train, like = call.train, call.models
     width = 0 if train.slots is None else train.solver.law.width(like.shape[1])
     slots = like.new_zeros(len(like), width, dtype=dtype) if width else None
@@ -81,11 +67,7 @@ def empty_totals(call: SumCall, dtype: torch.dtype) -> tuple[Tensor, Tensor | No
 
 
 def gradients_by_blocks(engine: Engine, call: GradSumCall) -> GradSums:
-    """The answer to a call from gradients, some rows at a time.
-
-    Raises:
-        ValueError: if a label is outside [0, K).
-    """
+    """The answer from gradients, some rows at a time; ValueError for a label not in [0, K)."""
     grad, label = call.grad, call.grad.label.cpu()
     check_labels(label, len(call.models))
     dtype = torch.float32 if engine.exact else torch.float64

@@ -1,6 +1,4 @@
-"""Many rows at once by `torch.func.vmap`: for any model, the fallback where `fused` does not know
-a layer.
-"""
+"""Many rows at once by `torch.func.vmap`: for models of layers that `fused` does not know."""
 
 from __future__ import annotations
 
@@ -303,9 +301,7 @@ class VmapEngine(Computing[Runnable]):
         weight: _Named,
         held: _Named,
     ) -> tuple[Tensor, _Named]:
-        """Mean loss, weighted if so asked, of one model on the first `size` examples of a batch;
-        and its new buffers.
-        """
+        """Mean loss, perhaps weighted, of a model on `size` examples of a batch; new buffers."""
         real = torch.arange(len(y), device=y.device) < size
         if held:
             outputs = functional_call(self.model, {**params, **held}, (x, masks, real))
@@ -326,9 +322,7 @@ class VmapEngine(Computing[Runnable]):
     def _blocks(
         self, shards: Shards, rows: Tensor, width: int
     ) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-        """The examples of some rows, at most `width` columns at a time: which columns, inputs
-        [R, b, *shape], targets [R, b] or [R, b, T], and which of them are real, [R, b].
-        """
+        """Blocks of columns: which, inputs [R, b, *shape], targets [R, b(, T)], real [R, b]."""
         longest, device = _longest(shards, rows), shards.count.device
         part = shards.take(rows, longest)
         for first in range(0, longest, width):

@@ -29,7 +29,7 @@ class OnlyWithout:
 
 @dataclass(frozen=True)
 class OnlyIf:
-    """Only where `holds` is true of the part's arguments, by name; `why` says it in words."""
+    """Only where `holds` is true of the part's arguments, by name; `why` says why not."""
 
     holds: Callable[[Mapping[str, Any]], bool]
     why: str

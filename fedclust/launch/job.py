@@ -47,7 +47,7 @@ class Jobs:
 
     Attributes:
         run: runs one; see `fedclust.launch.command.one_job`.
-            own: the folder given with --config-dir.
+        own: the folder given with --config-dir.
         before: the folders that there were before the command.
         shared: shared keys to which values are typed.
         options: typed keys that one choice of the sweep does not take, and is run without.

@@ -45,11 +45,7 @@ def within(setting: str, title: str) -> bool:
 
 
 def claim(entry: Mapping[str, Any]) -> Claim:
-    """The claim a config entry describes.
-
-    Raises:
-        ConfigError: for an unknown kind, key or metric, or a missing key.
-    """
+    """The claim of a config entry; ConfigError for an unknown kind, key or metric, or a gap."""
     given: dict[str, Any] = {
         str(key): tuple(v) if isinstance(v, list) else v
         for key, v in entry.items()

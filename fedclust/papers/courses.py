@@ -1,6 +1,4 @@
-"""Statements about the course of curves, which runs of any size can confirm: one arm against
-others.
-"""
+"""Statements about the course of curves, which runs of any size can confirm."""
 
 from __future__ import annotations
 
@@ -133,9 +131,7 @@ class SettlesFirst(Extreme):
 
 @dataclass(frozen=True, kw_only=True)
 class SpreadShrinks(Statement):
-    """The standard deviation over seeds is smaller in the second half of the rounds, on the
-    mean.
-    """
+    """The standard deviation over seeds is on the mean smaller in the second half of the rounds."""
 
     kind: ClassVar[str] = "spread_shrinks"
     arm: str

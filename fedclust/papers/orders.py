@@ -17,9 +17,7 @@ from fedclust.report.reference import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class EqualUntil(Pair):
-    """Two arms agree through a round, to `tolerance` in the metric's unit (0.0005: they print
-    alike).
-    """
+    """Two arms agree through a round, to `tolerance` in the metric's unit."""
 
     kind: ClassVar[str] = "equal_until"
     round: int

@@ -19,11 +19,7 @@ _DATA = "dataset"
 
 
 def changed(run: Run) -> tuple[str, ...]:
-    """The overrides by which a job is not the experiment's: neither its own sweep nor its values.
-
-    They are told of the package's experiments with claims or printed numbers; of others nobody
-    knows a protocol.
-    """
+    """The overrides by which a job is not the experiment's, where a paper tells the protocol."""
     own = _read("experiment", run.choices.get("experiment", ""))
     report = own.get("report") or {}
     if not (report.get("published") or report.get("claims")):

@@ -70,10 +70,6 @@ def interval(std: float | None, seeds: int, printed: float | None = None) -> flo
     One printed run: t s sqrt(1 + 1 / n). A printed mean and spread: t sqrt(s² / n + s'² / n), taken
     to be over as many runs as ours. s is the standard deviation of our seeds with n - 1 below.
 
-    Args:
-        std: standard deviation of our seeds with n below.
-        seeds: n.
-        printed: the printed standard deviation, if any.
     """
     if std is None or seeds < 2:
         return None
@@ -114,11 +110,7 @@ def _rows() -> tuple[Mapping[str, str], ...]:
 
 
 def table(name: str) -> tuple[Mapping[str, str], ...]:
-    """The rows of one table, "<paper>/<table>".
-
-    Raises:
-        ConfigError: when there is no such table.
-    """
+    """The rows of one table, "<paper>/<table>"; ConfigError when there is no such table."""
     paper, _, experiment = name.partition("/")
     rows = tuple(r for r in _rows() if r["paper"] == paper and r["experiment"] == experiment)
     if not rows:
@@ -142,7 +134,6 @@ def lookup(
 
     Args:
         name: "<paper>/<table>".
-        algorithm: the arm's algorithm choice.
         choices: its config group choices, and "classes": how many a client has; dataset, model,
             scenario, case and classes tell equal rows apart.
         iteration: 1-based iteration of the measured number.
@@ -166,9 +157,7 @@ def lookup(
 
 
 def thresholds(name: str | None) -> list[int]:
-    """The accuracies, in percent, for which a table prints the first iteration that reaches
-    them.
-    """
+    """The accuracies, in percent, of which a table prints the first iteration to reach them."""
     rows = table(name) if name else ()
     return sorted({int(found[1]) for r in rows if (found := _FIRST.fullmatch(r["metric"]))})
 

@@ -1,6 +1,4 @@
-"""Options that follow a paper or its code where those are unsound: a report's header says which
-are on.
-"""
+"""Options that follow a paper or its code where unsound: a report's header says which are on."""
 
 from __future__ import annotations
 
@@ -79,9 +77,7 @@ SWITCHES: Mapping[str, tuple[object, str]] = {
 
 
 def switched_on(config: Mapping[str, Any]) -> list[str]:
-    """Of a job's config, the options that are as published, each as `option=value: what it
-    does`.
-    """
+    """The options of a job that are as published, each as `option=value: what it does`."""
     on = []
     for option, (published, means) in SWITCHES.items():
         group, *path = option.split(".")

@@ -46,11 +46,7 @@ class Multilabel(Task):
         self.__dict__["_weight"] = None  # [T], fitted
 
     def fit(self, dataset: Dataset) -> tuple[Self, Dataset]:
-        """The weights of the labels.
-
-        Raises:
-            DataError: targets are no flags.
-        """
+        """The weights of the labels; DataError if targets are no flags."""
         check_targets(dataset, self.targets)
         labels = dataset.y_train.shape[1]
         for y in (dataset.y_train, dataset.y_test):

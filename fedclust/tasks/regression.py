@@ -53,12 +53,7 @@ class Regression(Task):
         self.__dict__.update(_scale=torch.ones(1), _mean=torch.zeros(1))  # [T] float64, fitted
 
     def fit(self, dataset: Dataset) -> tuple[Self, Dataset]:
-        """Mean and standard deviation of every target.
-
-        Raises:
-            DataError: targets are no numbers, not finite, or too far apart for float32, or all
-                training targets are equal.
-        """
+        """Mean and standard deviation of every target; DataError if none is fit to learn."""
         check_targets(dataset, self.targets)
         train, test = (
             y.double().view(len(y), prod(y.shape[1:])) for y in (dataset.y_train, dataset.y_test)

@@ -12,15 +12,7 @@ from fedclust.helpers.extras import install
 
 
 def optional(module: str, extra: str) -> Any:
-    """The optional module, imported now.
-
-    Args:
-        module: its dotted name.
-        extra: the extra of fedclust that installs it.
-
-    Raises:
-        ConfigError: when it is not installed, with the command that installs it.
-    """
+    """The optional module, imported now; ConfigError with the command that installs its extra."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -31,9 +23,7 @@ def optional(module: str, extra: str) -> Any:
 
 
 def curves(values: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
-    """The points of a round by the name of their curve: `accuracy` for the mean over the seeds that
-    have a value, `seed=0/accuracy` for each.
-    """
+    """A round's points by curve: `accuracy`, the mean over seeds; `seed=0/accuracy` for each."""
     each = {f"seed={s}/{name}": v for s, of_seed in values.items() for name, v in of_seed.items()}
     return mean(values) | each
 

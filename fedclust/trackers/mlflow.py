@@ -19,7 +19,6 @@ class MLflowTracker:
     """One MLflow run.
 
     Args:
-        experiment: the experiment's name.
         run: the run's name; None: that of the job's folder.
         uri: where MLflow stores it, e.g. `sqlite:///mlflow.db` or a server's address; None: its
             default.

@@ -1,6 +1,4 @@
-"""TensorBoard: one event folder per seed and one for their mean, so that seeds are curves of one
-plot; the config as hyper-parameters of the mean.
-"""
+"""TensorBoard: an event folder per seed and one for their mean, which has the config as well."""
 
 from __future__ import annotations
 

@@ -16,11 +16,10 @@ from fedclust.tuning.search import Proposal
 
 
 class BatchProgress:
-    """What a person sees of trials that run together: as of one job, that is in a round until all
-    of them have ended it.
+    """What a person sees of trials that run together: as of one job, whose rounds end with theirs.
 
     Args:
-            first: the first round that some trial runs.
+        first: the first round that some trial runs.
         is_shown: whether rounds are shown; a signal is answered in any case.
         batches: as many of such trials are left of the search, these among them; the first round
             then tells how long that will take. None to tell nothing.

@@ -96,9 +96,7 @@ class AlignRule:
 
 
 def _pairs(x: Tensor) -> Tensor:
-    """Products of all pairs of examples of every client, [R, clients, n, n], of x [R, clients, n,
-    f].
-    """
+    """Products of all pairs of examples of every client, [R, clients, n, n]."""
     out = x.new_empty(*x.shape[:3], x.shape[2])
     for own, room in zip(x, out, strict=True):  # one product of all rows would copy them
         torch.bmm(own, own.mT, out=room)  # oneDNN would copy what lies as `a` does in `product`
@@ -112,10 +110,6 @@ def align(
 
     Clients whose losses decide end with the forward pass. A block with few others leaves these for
     later, so that blocks are full: they are carried forward twice.
-
-    Args:
-        models: K of them, with `rule` and their directions as anchors.
-        block: examples taken at once.
     """
     shards = call.shards
     longest, count = shards.index.shape[1], len(models.key)

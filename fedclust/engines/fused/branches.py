@@ -51,11 +51,7 @@ class Parts:
 
 
 class SplitStep:
-    """Here the first of several parts begins.
-
-    Args:
-        following: the first layer.
-    """
+    """Here the first of several parts begins, at the layer before `following`."""
 
     def __init__(self, parts: Parts, following: nn.Module) -> None:
         self.parts, self.following = parts, following
@@ -92,12 +88,7 @@ class NextStep:
 
 
 class AddStep:
-    """Here two parts end: their outputs are added up. The second one may have no layer.
-
-    Args:
-        out: room for the sum.
-        spare: room for a copy of its gradient.
-    """
+    """Two parts end, added up to `out`; `spare` has a gradient. The second may be empty."""
 
     def __init__(self, parts: Parts, out: Tensor, spare: Tensor) -> None:
         self.parts, self.out, self.spare = parts, out, spare

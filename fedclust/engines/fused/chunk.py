@@ -47,8 +47,7 @@ class ChunkTask:
 
 
 def train(chunk: Chunk, task: ChunkTask) -> Tensor:
-    """Local training of a chunk's rows, in the order of all that happens to it before `store` or
-    `add`.
+    """Local training of a chunk's rows: all that happens to it before `store` or `add`.
 
     Returns:
         [R, 2] mean losses of the steps, and of the first local epoch; nats per example. Where the
@@ -204,12 +203,9 @@ class Chunk:
 
 
 class RoomCache(Generic[T]):
-    """Rooms for rows, made when they are asked for and kept for the next chunk of their kind.
+    """Rooms that `make` gives by number of rows and kind, kept for chunks of their kind.
 
-    Args:
-        make: makes one for a number of rows and whatever else its kind is.
-        row_bytes: parameters of a row.
-        most: bytes of parameters that more than one of them may keep.
+    `most` bounds the bytes of parameters that more than one of them may keep.
     """
 
     def __init__(self, make: Callable[..., T], row_bytes: int, most: int = 0) -> None:

@@ -1,6 +1,4 @@
-"""Steps of fully connected parts: forward and backward of R rows with B examples each, in preset
-buffers.
-"""
+"""Steps of fully connected parts, of R rows with B examples each, in preset buffers."""
 
 from __future__ import annotations
 
@@ -29,11 +27,7 @@ class DenseStep(Protocol):
         """The layer's output; may overwrite x."""
 
     def backward(self, delta: Tensor) -> Tensor:
-        """Update the layer from the loss gradient `delta` of its output; may overwrite delta.
-
-        Returns the gradient of the input, as it was before the update; anything where nothing needs
-        it.
-        """
+        """Update the layer from its output's gradient, overwriting it; returns its input's."""
 
 
 @dataclass
@@ -54,11 +48,7 @@ class Clock:
 
 
 class Chain:
-    """Steps one after the other.
-
-    Args:
-        first: number of the first step whose parameters move; gradients go back no further.
-    """
+    """Steps one after the other; gradients go back to `first`, the first whose parameters move."""
 
     def __init__(self, steps: Sequence[DenseStep], first: int) -> None:
         self.steps, self.first = steps, first
@@ -167,12 +157,7 @@ class ReluStep:
 
 
 class DropoutStep:
-    """x times the mask of (row key, local step, layer, example); nothing without a local step.
-
-    Args:
-        key: [R] int64 row keys.
-        layer: number of the layer in the model.
-    """
+    """x times the mask of ([R] int64 row key, local step, layer number, example), in steps only."""
 
     def __init__(self, key: Tensor, clock: Clock, layer: int, p: float) -> None:
         self.key, self.clock, self.layer, self.p = key, clock, layer, p

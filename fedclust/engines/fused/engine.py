@@ -131,13 +131,9 @@ class FusedEngine(Computing[Runnable]):
         return Sums(params=params, slots=slots, **self._train(call.train, keep))
 
     def _train(self, call: TrainCall, keep: Callable[[Chunk, Tensor], None]) -> dict[str, Tensor]:
-        """Train all rows.
+        """Train all rows, giving each trained chunk and its rows, int64 on the host, to `keep`.
 
-        Args:
-            keep: called with every chunk when it is trained, and its rows, int64 on the host.
-
-        Returns:
-            What a result has of every row besides the models, by name.
+        Returns, by name, what a result has of every row besides the models.
         """
         models, shards = call.models, call.shards
         results = {
@@ -157,9 +153,7 @@ class FusedEngine(Computing[Runnable]):
 
     @property
     def padding(self) -> float:
-        """Fraction of the batches of all chunks of the last `train` call that was padding; compiled
-        code passes it over.
-        """
+        """Padding's share of the batches of the last `train`; compiled code passes it over."""
         sizes = [size for size in self._sizes if size.numel()]
         computed = sum(int(((size > 0).sum(0) * size.amax(0)).sum()) for size in sizes)
         return 1 - sum(int(size.sum()) for size in sizes) / computed if computed else 0.0
@@ -177,9 +171,7 @@ class FusedEngine(Computing[Runnable]):
         results: dict[str, Tensor],
         keep: Callable[[Chunk, Tensor], None],
     ) -> None:
-        """Local training of the rows of a plan, which is noted in `found`; see `_train` and
-        `plans`.
-        """
+        """Local training of the rows of a plan, noted in `found`; see `_train` and `plans`."""
         call, path = plan.call, plan.path
         solver, device, count = call.solver, call.models.device, known.count
         chunks = self._kept.get(path) or self._chunks()

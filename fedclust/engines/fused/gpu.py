@@ -1,11 +1,8 @@
 """The door to what is for NVIDIA GPUs alone (`cuda/`): of it, a run on a CPU imports nothing.
 
 A kernel is a file of that folder in Triton, which PyTorch brings along on Linux. PyTorch's own
-operations compute the same, to rounding, and are used wherever a kernel cannot be: without Triton,
-where compiling fails, and where a kernel gives other numbers on a small example, which is tried
-when a process first asks for it.
-
-`cuda/measured.py` says which are on.
+operations compute the same, to rounding, and are used without Triton, where compiling fails, or
+where a kernel gives other numbers on a small example. `cuda/measured.py` says which are on.
 """
 
 from __future__ import annotations
@@ -70,9 +67,7 @@ def kernel(name: str, device: torch.device) -> ModuleType | None:
 
 
 def trains_in_one_launch(network: Network, device: torch.device, frozen: frozenset[str]) -> bool:
-    """Whether a model is softmax regression that moves as a whole, and the kernel of all its steps
-    can be launched on a device.
-    """
+    """Whether a model is softmax regression that moves whole, by a kernel the device can launch."""
     small = network.is_regression and network.shapes[-1][0] <= _MOST_CLASSES
     return small and not frozen and kernel("softmax", device) is not None
 

@@ -28,9 +28,7 @@ class Head:
     task: Task
 
     def look(self, frame: Frame, x: Tensor) -> Tensor:
-        """What the models of a frame give for x [R, B, *shape], in shared memory: outputs
-        [R, B, Y].
-        """
+        """What a frame's models give for x [R, B, *shape], in shared memory: outputs [R, B, Y]."""
         return frame.chain.forward(x)
 
     def losses(self, given: Tensor, label: Tensor, out: Tensor | None = None) -> Tensor:
@@ -39,9 +37,7 @@ class Head:
         return torch.neg(losses, out=out)
 
     def back(self, frame: Frame, given: Tensor, label: Tensor, share: Tensor) -> None:
-        """Carry the gradient of losses, times the share [R, B, 1] of every example, through the
-        models of the frame that gave last.
-        """
+        """Carry the gradient of losses, times shares [R, B, 1], through what gave last."""
         slope = self.task.slope(given.flatten(0, 1), _flat(label)).view_as(given)
         torch.mul(slope, share, out=frame.delta)
         frame.chain.backward(frame.delta)
@@ -74,9 +70,7 @@ class Head:
 
 
 class Softmax(Head):
-    """The cross entropy of a softmax, by log-probabilities [Y, R, B]: classes come first in memory,
-    see `Frame`.
-    """
+    """The cross entropy of a softmax, by log-probabilities [Y, R, B], as in `Frame`."""
 
     def look(self, frame: Frame, x: Tensor) -> Tensor:
         frame.change.copy_(frame.chain.forward(x).permute(2, 0, 1))
@@ -93,10 +87,7 @@ class Softmax(Head):
         frame.chain.backward(frame.delta)
 
     def sums(self, given: Tensor, label: Tensor) -> Tensor:
-        """1 where the first of the largest is that of the label, [R, B, 1].
-
-        As `given.argmax(0) == label`, which is slow over so few classes.
-        """
+        """[R, B, 1], 1 where the label is the first of the largest; faster than an argmax."""
         own, right = given.gather(0, label.permute(2, 0, 1)), label.permute(2, 0, 1)
         classes = torch.arange(len(given), device=given.device).view(-1, 1, 1)
         beaten = (given > own) | ((given == own) & (classes < right))

@@ -72,13 +72,7 @@ def convolving(network: Network, device: torch.device) -> Convolving:
 
 
 class Buffers:
-    """Memory by name, used again from chunk to chunk.
-
-    Fresh memory is expensive: the system clears it page by page when it is first written.
-
-    Args:
-        device: where it lies.
-    """
+    """Memory by name, used from chunk to chunk: the system clears fresh memory page by page."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -117,12 +111,7 @@ class Frame:
 
 
 class Layers:
-    """The layers of R models, for every batch size met.
-
-    Args:
-        models: what they compute with.
-        span: the first layer, where it is trained in the span of the examples.
-    """
+    """The layers of R models, for every batch size met, the first perhaps in its `span`."""
 
     def __init__(self, models: StackedModels, span: Span | None = None) -> None:
         self.network, self.parameters, self.rule = models.network, models.parameters, models.rule
@@ -240,9 +229,7 @@ class Layers:
         )
 
     def _lies_last(self, at: int) -> bool:
-        """Whether images for a layer are better channels last: neither numbers in a row nor masks
-        of dropout, which lie as these, follow with nothing but activations between.
-        """
+        """Whether images for a layer are better channels last: no rows or dropout masks follow."""
         for layer in self.network.layers[at:]:
             if isinstance(layer, nn.Flatten | nn.Dropout):
                 return False
@@ -268,9 +255,7 @@ class Layers:
         return (SplitStep if begins else NextStep)(parted[-1], self.network.layers[at + 1])
 
     def _room(self, name: str, at: int, some: _Some) -> Tensor:
-        """Room for the input of a layer, channels last as convolutions give images; the rows'
-        own, where they come one after the other.
-        """
+        """Room for a layer's input, channels last; the rows' own where they take turns."""
         channels, *sides = self.network.shapes[at]
         rows = some.high - some.low
         return self._buffers(f"{name}.{some.low}", rows, some.batch, *sides, channels).movedim(

@@ -1,6 +1,4 @@
-"""Steps of what stands before the first products: columns of a table, ids and their vectors,
-numbers in another shape.
-"""
+"""Steps before the first products: table columns, ids and their vectors, other shapes."""
 
 from __future__ import annotations
 
@@ -14,12 +12,7 @@ from fedclust.models.sequence import Shape, Shaped, Turn
 
 
 class InputStep:
-    """What a layer makes of inputs, which have no gradient.
-
-    Args:
-        layer: one of `fedclust.models.sequence.INPUTS`.
-        following: the next layer, None for none.
-    """
+    """What a layer of `fedclust.models.sequence.INPUTS` makes of inputs, without gradient."""
 
     def __init__(self, layer: nn.Module, following: nn.Module | None) -> None:
         self.layer, self.following = layer, following
@@ -60,11 +53,7 @@ class TurnStep:
 
 
 class EmbeddingStep:
-    """Vectors of ids; only those that were looked up have a gradient.
-
-    Args:
-        weight: vectors of every row, [R, V, D].
-    """
+    """Vectors of ids, of weights [R, V, D]; only those that were looked up have a gradient."""
 
     def __init__(self, layer: nn.Embedding, weight: Weight, rule: Rule | None) -> None:
         self.weight, self.rule, self.padding = weight, rule, layer.padding_idx

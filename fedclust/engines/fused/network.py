@@ -119,20 +119,12 @@ class Network:
         return cls(reading.layers, reading.shapes, reading.places, fields, size, softmax)
 
     def covered(self, mask: Tensor | None) -> frozenset[str]:
-        """Names of the parameters that a mask [P] covers.
-
-        Raises:
-            ConfigError: if it cuts through one.
-        """
+        """Names of the parameters that a mask [P] covers; ConfigError if it cuts through one."""
         values = self._by_name(mask, "frozen covers a part of", "freezes")
         return frozenset(name for name, covered in values.items() if covered)
 
     def factors(self, pull: Tensor | None) -> Pulls:
-        """Those of `LocalWork.pull` [P] that are not 1, by the parameter's name.
-
-        Raises:
-            ConfigError: if one differs within a parameter.
-        """
+        """Factors of `LocalWork.pull` [P] other than 1, by name; ConfigError if one varies."""
         values = self._by_name(pull, "pull differs within", "pulls")
         return tuple((name, factor) for name, factor in values.items() if factor != 1)
 
@@ -195,9 +187,7 @@ class Network:
 
     @property
     def first_flat(self) -> int:
-        """Number of layers of the part that sees images, which ends with Flatten; 0 where that
-        part has none that is for images only.
-        """
+        """Number of layers up to Flatten; 0 where that part has none for images only."""
         if not any(isinstance(layer, IMAGES_ONLY) for layer in self.layers):
             return 0
         flat, depth = False, 0

@@ -1,6 +1,4 @@
-"""Normalisation of rows: of a batch by the statistics of its real examples, of an example by groups
-of channels.
-"""
+"""Normalisation of rows: of a batch by its real examples, of an example by channel groups."""
 
 from __future__ import annotations
 
@@ -132,12 +130,7 @@ class NormStep:
 
 
 class _ExampleStep:
-    """Normalisation of every example by itself.
-
-    Args:
-        weights: scale and shift of every row by name, where there are any; [R, 1, C], or of the
-            shape that a LayerNorm has.
-    """
+    """Normalisation of single examples; `weights` [R, 1, C], or shaped like a LayerNorm's."""
 
     def __init__(self, layer: Any, weights: Mapping[str, Weight], rule: Rule | None) -> None:
         self.layer, self.eps, self.weights, self.rule = layer, layer.eps, weights, rule
@@ -223,7 +216,5 @@ class LayerStep(_ExampleStep):
 
 
 def _last(x: Tensor) -> Tensor:
-    """x [B, C, H, W] with channels last, as the room for the output lies: the kernels look at one
-    order only.
-    """
+    """x [B, C, H, W] with channels last, as the output lies: the kernels look at one order."""
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x.contiguous()

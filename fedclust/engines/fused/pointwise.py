@@ -58,13 +58,7 @@ _RULES: dict[type[nn.Module], _Rule] = {
 
 
 class ActivationStep:
-    """An activation of every number.
-
-    Args:
-        layer: which one, with its options.
-        overwritten: whether the next layer works in place, so that an output that is needed later
-            has to be kept apart.
-    """
+    """An activation of every number; `overwritten` where the next layer works in place."""
 
     def __init__(self, layer: nn.Module, *, overwritten: bool) -> None:
         kind = next(kind for kind in ACTIVATIONS if isinstance(layer, kind))

@@ -1,14 +1,11 @@
 """Products of stacked matrices: by the faster of PyTorch's two libraries, or rounded (`precision`).
 
-For float32 PyTorch calls MKL, which on AMD's processors leaves AVX-512 unused. oneDNN uses it, but
-PyTorch calls oneDNN only while products may be rounded to bfloat16. It rounds on processors with
-instructions for that (AMX); on others the same float32 kernels run with the permission and without
-it. So the permission is given for the time of a product, on processors of AMD with AVX-512 where a
-product that rounding would change comes out exact.
+For float32 PyTorch calls MKL, which leaves AMD's AVX-512 unused, and oneDNN, which uses it, only
+while products may be rounded to bfloat16. Without AMX it does not round then. So the permission is
+given for a product, on AMD's AVX-512 processors where products come out exact.
 
-With `precision=bf16` the factors of every product are rounded to bfloat16, as the fastest units of
-a GPU want them, and added up in float32. A CPU simulates the same products, no faster than others,
-so that what the rounding does to a result can be studied anywhere; a run says so.
+With `precision=bf16` the factors are rounded to bfloat16, as a GPU's fastest units want them, and
+added up in float32. A CPU simulates that, no faster, so the effect can be studied anywhere.
 """
 
 from __future__ import annotations
@@ -64,12 +61,7 @@ class Products:
         return in_bfloat16(x) if self.rounds else x
 
     def bmm(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-        """a @ b, written to `out`.
-
-        Args:
-            a, b: float32 [R, m, k] and [R, k, n].
-            out: [R, m, n].
-        """
+        """a @ b of float32 [R, m, k] and [R, k, n], written to `out` [R, m, n]."""
         if self.rounds:
             return out.copy_(_rounded_bmm(a, b))
         if _by_onednn(a, b):
@@ -80,14 +72,7 @@ class Products:
     def baddbmm(
         self, c: Tensor, a: Tensor, b: Tensor, out: Tensor, *, beta: float = 1, alpha: float = 1
     ) -> Tensor:
-        """beta * c + alpha * a @ b, written to `out`, which may be c itself.
-
-        Args:
-            c: float32 [R, m, n], or a shape that expands to it.
-            a, b: float32 [R, m, k] and [R, k, n].
-            out: [R, m, n].
-            beta, alpha: factors.
-        """
+        """beta * c + alpha * a @ b, shaped as in `bmm`, written to `out`, which may be c itself."""
         if self.rounds:
             return torch.add(c * beta, _rounded_bmm(a, b), alpha=alpha, out=out)
         if _by_onednn(a, b):
@@ -96,11 +81,7 @@ class Products:
         return torch.baddbmm(c, a, b, beta=beta, alpha=alpha, out=out)
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
-        """a @ b, float32 [R, A, m, n].
-
-        Args:
-            a, b: float32 [R, A, m, k] and [R, A, k, n], where one A may be 1.
-        """
+        """a @ b, float32 [R, A, m, n], of [R, A, m, k] and [R, A, k, n]; one A may be 1."""
         if not self.rounds:
             return torch.matmul(a, b)
         each = max(a.shape[1], b.shape[1])
@@ -127,9 +108,7 @@ def _by_onednn(a: Tensor, b: Tensor) -> bool:
 
 @cache
 def onednn_pays() -> bool:
-    """Whether on this processor oneDNN computes the same as MKL, and faster; the same in every
-    process.
-    """
+    """Whether oneDNN computes the same as MKL here, and faster; the same in every process."""
     there = torch.backends.mkldnn.is_available() and hasattr(torch.backends.mkldnn, "matmul")  # type: ignore[no-untyped-call]
     text = _CPU.read_text(encoding="utf-8") if there and _CPU.is_file() else ""
     return "AuthenticAMD" in text and " avx512f" in text and _exact()

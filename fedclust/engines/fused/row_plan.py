@@ -28,12 +28,7 @@ NO_PADDING = 1.0  # rows are taken one by one, so those of any size go together
 
 
 class RowPlan:
-    """Rows in chunks of like size that fill the device and fit its cache or memory.
-
-    Args:
-        pool: the examples, on the device to compute on.
-        max_rows: rows computed at once, None to choose.
-    """
+    """Rows of a pool in chunks of like size, of `max_rows` or as fit the device's memory."""
 
     def __init__(self, network: Network, pool: Pool, max_rows: int | None) -> None:
         self._network, self._pool, self._max_rows = network, pool, max_rows

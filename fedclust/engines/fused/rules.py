@@ -30,9 +30,7 @@ class Rule(Hashable, Protocol):
         """Use the gradient [R, *shape]."""
 
     def scattered(self, weight: Weight, place: Tensor, gradient: Tensor) -> None:
-        """Use a gradient that is 0 but for the sums of [R, n, D] at the places [R, n] int64 of the
-        parameter [R, V, D].
-        """
+        """Use a gradient that is 0 but for sums [R, n, D] at places [R, n] int64 of [R, V, D]."""
 
 
 class TrainingRule(Rule, Protocol):
@@ -61,9 +59,7 @@ class TrainingRule(Rule, Protocol):
 
 
 def _add_at(to: Tensor, example: Tensor | None, values: Tensor) -> None:
-    """Add values [R, B, o] to the rows `example` [R, B] of to [R, n, o], all of its n counted
-    through.
-    """
+    """Add values [R, B, o] to rows `example` [R, B] of to [R, n, o], all n counted through."""
     rows, batch, width = values.shape
     if example is None:
         to[:rows, :batch].add_(values)
@@ -160,11 +156,7 @@ class Descent:
 
 @dataclass(frozen=True, kw_only=True)
 class HeavyBall(Descent):
-    """Momentum u = momentum * u + g + decay * w - pull * a; w = w - lr * u; see `Descent`.
-
-    Attributes:
-        momentum: coefficient of the old u.
-    """
+    """Momentum u = momentum * u + g + decay * w - pull * a; w = w - lr * u; see `Descent`."""
 
     momentum: float
 

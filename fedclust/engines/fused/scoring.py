@@ -20,9 +20,7 @@ _JUDGED = 1 << 20  # sums of examples judged at once, so that what a task writes
 
 
 def _owners(shards: Shards) -> tuple[Tensor, Tensor]:
-    """All real examples, row after row: the row [T] that owns each, and its column [T] in the
-    index, both int64.
-    """
+    """Of all real examples, row after row: row [T] and column [T] in the index, both int64."""
     position = torch.arange(shards.index.shape[1], device=shards.count.device)
     owner, column = (position < shards.count.unsqueeze(1)).nonzero().unbind(1)
     return owner, column
@@ -51,9 +49,7 @@ class AllPairs:
     def blocks(
         self, models: StackedModels, count: int, block: int
     ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Consecutive examples, `block` at a time: which, their targets [R, b, 1 or T], and what R
-        models, `count` of them, give for them, in shared memory.
-        """
+        """`block` examples at a time: which, targets [R, b, 1 or T], `count` models' outputs."""
         head = head_of(self.pool.task)
         firsts = range(0, len(self.index), block)
         meter.steps = len(firsts)
@@ -124,17 +120,13 @@ class Grouped:
         return replace(self, inputs=inputs)
 
     def padded(self, rows: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-        """The examples of the models `rows` [R], at most `longest` each: which [R, longest] int64,
-        0 in padding, and whether they are real.
-        """
+        """Examples of models `rows` [R]: which [R, longest] int64, 0 in padding; if real."""
         position = torch.arange(longest, device=rows.device)
         inside = position < self.count[rows].unsqueeze(1)
         return (self.start[rows].unsqueeze(1) + position).masked_fill(~inside, 0), inside
 
     def seen(self, example: Tensor) -> Tensor:
-        """What models see of the examples `example` [R, B] int64, [R, B, *shape]; with `inputs`
-        those of one model, which lie one after the other.
-        """
+        """What models see of examples [R, B] int64, [R, B, *shape]; see `inputs`."""
         if self.inputs is None:
             return self.pool.inputs(self.index[example])
         first = int(example[0, 0])

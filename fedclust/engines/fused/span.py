@@ -69,9 +69,7 @@ class NoGradient(NamedTuple):
 
 @lru_cache(maxsize=64)  # most chunks of a run ask for the same
 def no_gradient(rule: Rule, decay: float, anchored: bool, slotted: bool, steps: int) -> NoGradient:
-    """The coefficients for up to `steps` steps, of a parameter with or without an anchor and a
-    momentum.
-    """
+    """The coefficients for `steps` steps of a parameter with or without anchor and momentum."""
     start, anchor, momentum = torch.eye(3, dtype=torch.float64).unbind()
     weight = Weight(
         value=start.clone(),
@@ -134,12 +132,7 @@ class Span:
         return self.gram.shape[2]
 
     def begin(self, inputs: Tensor, steps: int) -> None:
-        """Take the clients' examples.
-
-        Args:
-            inputs: [R, n, i], anything in padding; kept until `finish`.
-            steps: most local steps of a row.
-        """
+        """Take the clients' examples [R, n, i], kept until `finish`, for at most `steps`."""
         self._inputs = inputs
         products = self.rule.products
         products.bmm(inputs, inputs.mT, self.gram)
@@ -179,17 +172,13 @@ class Span:
                 torch.mul(part, factor, out=out)
 
     def origins(self) -> tuple[list[Tensor], Tensor]:
-        """What `project` sums up: outputs [R, n, o] of every origin, and their factors [S,
-        origins].
-        """
+        """What `project` sums up: outputs [R, n, o] of origins; their factors [S, origins]."""
         which = list(self._origins)
         factors = torch.tensor([[step.get(w, 0.0) for w in which] for step in self._factors])
         return [self._outputs[w] for w in which], factors
 
     def finish(self, steps: Tensor) -> None:
-        """Turn the coefficients into weights and momentum after `steps` [R], the host's, of every
-        row.
-        """
+        """Turn coefficients into weights and momentum after `steps` [R], the host's."""
         if self._no_gradient is not None:
             self._apply_no_gradient(self._no_gradient, steps)
         value, slot = self.layer.value, self.layer.slot
@@ -199,9 +188,7 @@ class Span:
             baddbmm(slot, self.coefficients.slot.mT, self._inputs, slot)
 
     def _by_origin(self, factors: list[float]) -> dict[int, float]:
-        """Coefficients of (W_0, A, U_0) on the origins kept apart; an anchor that is the start
-        joins it.
-        """
+        """Coefficients of (W_0, A, U_0) by origin; an anchor that is the start joins it."""
         start, anchor, momentum = factors
         if 1 not in self._origins:
             start, anchor = start + anchor, 0.0

@@ -229,11 +229,7 @@ class PadStep:
 
 
 class RowByRowStep:
-    """A part of the model, one row after the other.
-
-    Args:
-        parts: every row's part.
-    """
+    """A part of the model, one row after the other."""
 
     def __init__(self, parts: Sequence[Chain]) -> None:
         self.parts = parts

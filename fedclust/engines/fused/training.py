@@ -33,9 +33,7 @@ def anchor_of(call: TrainCall) -> Tensor | None:
 
 
 def pulled(call: TrainCall) -> TrainCall:
-    """The call with the factors f of its pull in the anchor, as a rule takes it:
-    mu f (w - a) = mu f w - mu (f a), where `Weight.decay` has the first f.
-    """
+    """The call with its pull's factors f in the anchor: mu f (w - a) = mu f w - mu (f a)."""
     if call.pull is None:
         return call
     centre = call.models[call.label] if call.anchor is None else call.anchor

@@ -74,9 +74,7 @@ class Field:
         return math.prod(self.shape)
 
     def empty(self, rows: int, device: torch.device) -> Tensor:
-        """Room for `rows` values as `Weight.value` wants them; kernels of convolutions lie
-        channels last.
-        """
+        """Room for `rows` values like `Weight.value`; convolution kernels are channels last."""
         if len(self.shape) == 1:
             return torch.empty(rows, 1, *self.shape, device=device)
         if len(self.shape) < 4:
@@ -88,9 +86,7 @@ class Field:
         return torch.empty_strided((rows, *self.shape), strides, device=device)
 
     def load(self, flat: Tensor, label: Tensor, stack: Tensor) -> None:
-        """Copy the parameter of the models `label` [R] of flat [K, P] into the stack [R,
-        *shape].
-        """
+        """Copy the parameter of models `label` [R] of flat [K, P] into the stack [R, *shape]."""
         part = flat[:, self.offset : self.offset + self.size]
         if stack.is_contiguous():
             torch.index_select(part, 0, label, out=stack.view(len(label), -1))
@@ -192,9 +188,7 @@ class Parameters:
             slots[:, -1].index_copy_(0, rows, self.count)
 
     def add(self, label: Tensor, factor: Tensor, params: Tensor, slots: Tensor | None) -> None:
-        """Add parameters and slots of every row, times its factor [R], to the float64 totals [K, P]
-        and [K, W] of the model `label` [R] int64; all on the host.
-        """
+        """Add parameters and slots times factor [R] to float64 totals [K, P], [K, W] by label."""
         for field, stack, flat in self._flat(params, slots):
             field.add(stack, flat, label, factor)
         if slots is not None and slots.shape[1] % self._size:

@@ -1,6 +1,4 @@
-"""Rows of a pool as a model sees them: gathered, converted and normalised in one pass over
-memory.
-"""
+"""Rows of a pool as a model sees them: gathered, converted and normalised in one pass."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """Local training of a chunk as a CUDA graph: all of its kernels by one call of the host.
 
-A step of a small model is a dozen kernels of a few microseconds, which take the host longer to
-start than the GPU to compute. A graph fixes the memory that is read and written, and every number
-that is not in memory: how many rows and examples each step has, and the rule with its learning
-rate. So the first chunk of a kind runs as usual, the second is captured and checked against the
-usual way, and those after it are replayed. Chunks that never come twice (cohorts of unequal
-clients, a learning rate that decays) cost what they cost without graphs.
+A step of a small model is a dozen kernels that take longer to start than to compute. A graph fixes
+memory and all numbers not in it, such as batch sizes and the learning rate. So the first chunk of
+a kind runs as usual, the second is captured and checked, and those after it are replayed. Chunks
+that never come twice cost what they cost without graphs.
 
 `measured.py` says whether they are on.
 """
@@ -63,13 +61,7 @@ class Graphs:
         self._kept: dict[object, _Captured | None] = {}  # None where a graph cannot be used
 
     def train(self, chunk: Repeatable, batches: Batches, task: Any) -> Tensor:
-        """As `Repeatable.all_steps`.
-
-        Args:
-            chunk: the models, always those of the same chunk.
-            batches: what they are trained on.
-            task: brings the chunk back to where it was given.
-        """
+        """As `Repeatable.all_steps`, always of one chunk, which `task` resets."""
         kind = (batches.kind, chunk.span)
         if kind not in self._kept and kind in self._met and len(self._kept) < _KINDS:
             self._kept[kind] = _capture(chunk, batches, task)
@@ -113,10 +105,9 @@ def _capture(chunk: Repeatable, batches: Batches, task: Any) -> _Captured | None
 
 
 def _agree(found: Tensor, expected: Tensor, start: Tensor) -> bool:
-    """Whether every row [R, ...] has moved from its start as expected.
+    """Whether every row [R, ...] has moved from its start as expected, to a twentieth of the way.
 
-    To a twentieth of the way: another order of sums turns a ReLU now and then, which changes single
-    numbers.
+    Another order of sums turns a ReLU now and then, which changes single numbers.
     """
     if not torch.equal(found.isfinite(), expected.isfinite()):
         return False

@@ -29,11 +29,7 @@ FASTER, SLOWER, WRONG = "right and faster", "right and slower", "wrong"
 
 
 def wanted(device: torch.device) -> Collection[str]:
-    """The paths that are on for a device.
-
-    Raises:
-        ConfigError: if the environment names a path that does not exist.
-    """
+    """The paths that are on; ConfigError if the environment names one that does not exist."""
     asked = os.environ.get(VARIABLE, "auto")
     if asked == "auto":
         verdicts = _verdicts(_card(device)) if device.type == "cuda" else {}

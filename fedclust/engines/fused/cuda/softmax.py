@@ -9,9 +9,6 @@ Tiles of all of 784-10 would spill. With g the gradient of the batch (spanned: o
 
 where scale and kept are -lr and decay, or, spanned, 1 and -lr * decay, since coefficients count in
 -lr.
-
-The kernel and what it is checked against before it is used stand together, which makes this file
-longer than most.
 """
 
 from __future__ import annotations
@@ -56,9 +53,7 @@ def local_steps(
     BIAS: tl.constexpr, BIAS_ANCHOR: tl.constexpr, WEIGHTED: tl.constexpr, PRODUCT: tl.constexpr,
     B: tl.constexpr, Y: tl.constexpr, K: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """See `train`; B examples, Y classes and K features are taken at once, logits from PART
-    features.
-    """
+    """See `train`; takes B examples, Y classes, K features at once, logits from PART features."""
     row = tl.program_id(0).to(tl.int64)  # in 64 bits, as all that is counted through the rows
     b, o, k = tl.arange(0, B), tl.arange(0, Y), tl.arange(0, K)
     split = tl.arange(0, K // PART)[:, None] * PART + tl.arange(0, PART)[None, :]
@@ -272,18 +267,14 @@ def train(
 
 
 def blocks(batch: int, classes: int, width: int) -> dict[str, int]:
-    """Examples, classes and features that a program takes at once; 16 are the least a product
-    takes.
-    """
+    """Examples, classes and features that a program takes at once; a product takes 16 or more."""
     b, o = 16 if batch <= 16 else 32, max(16, triton.next_power_of_2(classes))
     k = max(16, min(triton.next_power_of_2(width), _BLOCK // max(b, o)))
     return {"B": b, "Y": o, "K": k, "PART": _PART}
 
 
 def agrees(device: torch.device) -> bool:
-    """Whether the kernel gives what PyTorch gives, on two small clients, spanned and not, however
-    rounded.
-    """
+    """Whether the kernel gives PyTorch's numbers on two small clients, spanned or not, rounded."""
     allowed = {"ieee": 1e-4, "tf32": 1e-2, "bf16": 5e-2}
     examples = [_example(spanned=spanned) for spanned in (False, True)]
     return all(

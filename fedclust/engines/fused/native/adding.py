@@ -23,13 +23,9 @@ def adds(total: Tensor, values: Tensor) -> bool:
 
 
 def add(total: Tensor, values: Tensor, label: Tensor, weight: Tensor) -> None:
-    """Add every row, times its weight, to the total of its cluster, in the order of the rows.
+    """Add rows [C, P] float32 times weights [C] float64 to totals [K, P] float64, in order.
 
-    Args:
-        total: [K, P] float64, possibly some columns of a wider one.
-        values: [C, P] float32.
-        label: [C] int64 in [0, K), on the host.
-        weight: [C] float64, on the host.
+    Labels [C] are int64 in [0, K); they and the weights are on the host.
     """
     code = compiled()
     assert code is not None

@@ -28,10 +28,6 @@ def lays_out(plan: Schedule) -> bool:
 def lay_out(plan: Schedule, answer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The batches of a schedule that it `lays_out`.
 
-    Args:
-        plan: the local steps of R rows.
-        answer: [N] int64 classes of the pool.
-
     Returns:
         Of every batch [S, R, B] its examples, counted through all rows, int64; their classes,
         int64; what each weighs in the batch's mean, 0 in padding, float32.

@@ -62,10 +62,7 @@ def library(name: str) -> ctypes.CDLL | None:
 @cache
 def structure(source: str, name: str) -> type[ctypes.Structure]:
     """The C structure `name` of a file of this folder, or of one that it includes, with fields by
-    the names that C has; pointers are addresses or None.
-
-    Raises:
-        KeyError: there is none.
+    the names that C has; pointers are addresses or None. KeyError: there is none.
     """
     text = Path(__file__).with_name(source).read_text(encoding="utf-8")
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
@@ -149,9 +146,7 @@ def _sealed(content: bytes) -> bytes:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a kept library is there, undamaged and this user's own: half of one would end the
-    process when it is loaded, and one of somebody else's may do anything.
-    """
+    """Whether a kept library is there, whole and this user's own, and so safe to load."""
     if not _is_ours(path):
         return False
     try:
@@ -201,11 +196,7 @@ def _built(compiler: list[str], source: Path, kept: Path) -> ctypes.CDLL | None:
 
 
 def _runs(command: list[str]) -> bool:
-    """Whether a command ends well.
-
-    Raises:
-        subprocess.TimeoutExpired: if it takes too long; it and what it has started are ended.
-    """
+    """Whether a command ends well; subprocess.TimeoutExpired ends it and what it has started."""
     with tempfile.TemporaryFile() as output:
         try:
             # a session of its own, since a script that stands for a compiler starts others

@@ -1,6 +1,4 @@
-"""Blocks of a network that begin with a convolution: each is one call of compiled code for all
-rows.
-
+"""Blocks that begin with a convolution: each is one call of compiled code for all rows.
 In PyTorch's operations ReLU and pooling are passes over memory of their own, results are fresh
 memory, and rows take turns. `convolution.c` says what is computed, image by image.
 """
@@ -54,9 +52,7 @@ def computes(layers: Sequence[nn.Module], device: torch.device) -> bool:
 
 
 def is_large(conv: nn.Conv2d) -> bool:
-    """Whether PyTorch's own code is faster for a convolution. Strides over single pixels are ours:
-    of them oneDNN's gradient writes where it must not, channels last.
-    """
+    """Whether PyTorch is faster for a convolution, unless oneDNN's gradient would write amiss."""
     return conv.weight.numel() >= _LARGE_KERNEL and not strides_over(conv)
 
 

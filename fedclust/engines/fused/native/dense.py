@@ -67,9 +67,7 @@ def train(
 
 
 def dense_layers(network: Network) -> Sequence[tuple[int, bool]]:
-    """Number of every dense layer, and whether a ReLU follows it; none unless the network consists
-    of them, the last without a ReLU.
-    """
+    """Every dense layer's number, and whether a ReLU follows; none if the network has others."""
     layers: list[tuple[int, bool]] = []
     for number, layer in enumerate(network.layers):
         if isinstance(layer, nn.Linear):

@@ -125,18 +125,14 @@ class Geometry(NamedTuple):
 
 
 def pixels_of_kernel(block: Block, g: Geometry) -> Tensor:
-    """Where an image with its zeros has the numbers that a kernel meets, int32 [rows, columns,
-    in].
-    """
+    """Where a padded image has the numbers that a kernel meets, int32 [rows, columns, in]."""
     grid = torch.arange(g.padded, dtype=torch.int32).view(g.padded_height, g.padded_width, g.inputs)
     down, right = pair(block.conv.dilation)
     return grid[: g.kernel_rows * down : down, : g.kernel_columns * right : right].contiguous()
 
 
 def rows_that_meet(block: Block, g: Geometry) -> tuple[Tensor, Tensor]:
-    """Rows of the kernel that meet the image itself, by row of the output, and the reverse; see
-    `_ranges`.
-    """
+    """Kernel rows that meet the image, by row of the output, and the reverse; see `_ranges`."""
     down = pair(block.conv.dilation)[0]
     inside = [
         [0 <= h * g.row_stride + row * down - g.pad_top < g.height for row in range(g.kernel_rows)]
@@ -146,8 +142,6 @@ def rows_that_meet(block: Block, g: Geometry) -> tuple[Tensor, Tensor]:
 
 
 def _ranges(chosen: Iterable[Sequence[bool]]) -> Tensor:
-    """First and last + 1 chosen place of every list, int32 [lists, 2]; the chosen ones are
-    neighbours.
-    """
+    """First and last + 1 chosen place of every list, int32 [lists, 2]; chosen are neighbours."""
     found = [[i for i, here in enumerate(some) if here] or [0, -1] for some in chosen]
     return torch.tensor([(places[0], places[-1] + 1) for places in found], dtype=torch.int32)

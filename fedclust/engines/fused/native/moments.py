@@ -66,12 +66,9 @@ def started(call: TrainCall) -> Tensor | None:
 def move(
     weights: Sequence[Weight], solver: Solver, lr: float, pull: float, count: Tensor, step: int
 ) -> bool:
-    """A step of the parameters of R rows on a CPU, whose gradients are there; False where the code
-    is not, and nothing is done.
+    """A step of R rows' parameters, of ready gradients, on a CPU; False, undone, without the code.
 
-    Args:
-        pull: of the anchor in the gradient.
-        count: [R] float32 steps before the call.
+    `pull` is the anchor's in the gradient, `count` [R] float32 the steps before the call.
     """
     code = compiled() if weights and weights[0].value.is_cpu else None
     if code is None:

@@ -21,9 +21,6 @@ train_perceptron = partial(dense.train, compiled)  # a model that it `trains`
 
 
 def trains(network: Network, pool: Pool, frozen: frozenset[str]) -> bool:
-    """Whether a model is a perceptron, all of which moves, on a CPU's examples as they are stored,
-    and code that trains it is there. One without a hidden layer is softmax regression, for which
-    there is other code.
-    """
+    """Whether compiled code trains a model: a perceptron with hidden layers, all moving."""
     there = as_stored(pool) and not gpu.runs_on(pool.x.device)
     return not frozen and bool(dense.dense_layers(network)) and there and compiled() is not None

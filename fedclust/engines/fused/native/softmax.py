@@ -29,16 +29,12 @@ _Test = structure("softmax.c", "Test")
 
 
 def trains(network: Network, pool: Pool, frozen: frozenset[str]) -> bool:
-    """Whether a model is a single dense layer, all of which moves, on a CPU's examples as they are
-    stored, and code that trains it by its loss is there.
-    """
+    """Whether compiled code trains a model: a single dense layer, all moving, on a CPU."""
     return not frozen and _reads(network, pool) and not gpu.runs_on(pool.x.device)
 
 
 def scores(network: Network, pool: Pool, products: Products) -> bool:
-    """Whether that code tests such a model by the plain cross entropy, frozen or not; it does not
-    round factors there.
-    """
+    """Whether that code tests such a model, frozen or not, without rounding factors."""
     return network.is_regression and gives(network, pool, products)
 
 
@@ -53,11 +49,7 @@ def _reads(network: Network, pool: Pool) -> bool:
 
 
 def score_softmax(network: Network, pool: Pool, call: TestCall) -> TestResult:
-    """The answer to a call, of models that it `scores`, with a model for every row.
-
-    Raises:
-        MemoryError: without room for a few examples.
-    """
+    """The answer of models that it `scores`, one per row; MemoryError without room."""
     loss = torch.zeros(len(call.shards), dtype=torch.float64)
     correct = torch.zeros(len(call.shards), dtype=torch.int64)
     _test(network, pool, call, loss=loss, correct=correct)
@@ -65,12 +57,7 @@ def score_softmax(network: Network, pool: Pool, call: TestCall) -> TestResult:
 
 
 def outputs_of(network: Network, pool: Pool, call: TestCall) -> Tensor:
-    """What the models of a call give for all real examples, row after row, [T, Y], of models whose
-    outputs it `gives`.
-
-    Raises:
-        MemoryError: without room for a few examples.
-    """
+    """What models that it `gives` say of real examples, row after row, [T, Y]."""
     count = call.shards.count
     outputs = torch.empty(int(count.sum()), network.shapes[-1][0])
     if len(outputs):

@@ -68,8 +68,8 @@ def interval(std: float | None, seeds: int, printed: float | None = None) -> flo
     two seeds tell nothing of the spread.
 
     One printed run: t s sqrt(1 + 1 / n). A printed mean and spread: t sqrt(s² / n + s'² / n), taken
-    to be over as many runs as ours. s is the standard deviation of our seeds with n - 1 below.
-
+    to be over as many runs as ours. s is the standard deviation of our seeds with n - 1 below,
+    while `std` has n = `seeds` below; s' is the `printed` one.
     """
     if std is None or seeds < 2:
         return None

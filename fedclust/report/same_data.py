@@ -35,7 +35,10 @@ def other_data(arms: Sequence[Arm]) -> list[str]:
 
 
 def redrawn(arms: Sequence[Arm]) -> dict[str, float]:
-    """By setting, test / training examples where every seed splits the same rows anew."""
+    """By setting, test / training examples where every seed splits the same rows anew.
+
+    Infinite where all seeds are tested on the same examples.
+    """
     ratios = {}
     for setting in settings_of(arms):
         seeds = {

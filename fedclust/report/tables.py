@@ -107,7 +107,11 @@ _HEADS = ("before", "at once", "after")
 
 
 def changes_table(arms: Sequence[Arm]) -> Table | None:
-    """What the measured changes of a scenario did to every arm, means over changes; else None."""
+    """What the measured changes of a scenario did to every arm; None where there are none.
+
+    Accuracies are means over changes. Without one before it, or with the next change too soon, a
+    change counts as not recovered.
+    """
     measured = [arm for arm in arms if arm.curve("changed_clients") is not None]
     own = headline_of(measured[0].run.curves if measured else ())
     names = changed_names(own)

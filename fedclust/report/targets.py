@@ -140,7 +140,10 @@ def _words(target: Target, metric: str) -> str:
 
 
 def reached(values: NDArray[np.float64], target: float) -> int | None:
-    """Where a running mean of three of [R] values stays at or above the target, or None."""
+    """The last of the first three of values [R] whose running mean stays at or above the target.
+
+    A single lucky evaluation does not count; None where the run never gets there for good.
+    """
     if len(values) < WINDOW:
         return None
     means = np.lib.stride_tricks.sliding_window_view(values, WINDOW).mean(axis=1)

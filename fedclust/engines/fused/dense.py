@@ -27,7 +27,10 @@ class DenseStep(Protocol):
         """The layer's output; may overwrite x."""
 
     def backward(self, delta: Tensor) -> Tensor:
-        """Update the layer from its output's gradient, overwriting it; returns its input's."""
+        """Update the layer from the loss gradient `delta` of its output; may overwrite delta.
+
+        Returns the gradient of the input, as it was before the update, where something needs it.
+        """
 
 
 @dataclass

@@ -67,8 +67,8 @@ class Passes:
 
 
 class LastLosses:
-    """The mean losses that a seed asked for last, by identity and in-place version of what they are
-    of: serving the model of least loss asks for those that the next round begins with.
+    """The mean losses that a seed asked for last, while models and data are the same and unchanged:
+    serving the model of least loss asks for those that the next round begins with.
     """
 
     def __init__(self) -> None:

@@ -60,7 +60,7 @@ class Sharded(InFront):
         return on_rows(partial(self._join, rows=rows), part, self._add)
 
     def _join(self, part: Tensor, rows: list[Tensor]) -> Tensor:
-        """All `rows` [C, ...] of a result from each rank's `part` [c, ...], in its order."""
+        """All rows [C, ...] of a result, of which this rank has computed `part`, rows[rank]."""
         whole = part.new_empty(sum(len(r) for r in rows), *part.shape[1:])
         most = max(len(r) for r in rows)
         each = max(1, _BLOCK // max(1, part[:1].numel() * part.element_size()))

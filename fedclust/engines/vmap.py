@@ -1,4 +1,4 @@
-"""Many rows at once by `torch.func.vmap`: for models of layers that `fused` does not know."""
+"""Many rows at once by `torch.func.vmap`: the fallback for models `fused` does not know."""
 
 from __future__ import annotations
 

@@ -113,7 +113,6 @@ def dealt_gpu(device: str, locks: Path) -> Iterator[str]:
 
     With `auto` and several GPUs it is the one with the fewest jobs of this sweep; a lock, which the
     system gives back however the process ends, says that a job is there.
-
     """
     import torch
 

@@ -88,7 +88,7 @@ class NextStep:
 
 
 class AddStep:
-    """Two parts end, added up to `out`; `spare` has a gradient. The second may be empty."""
+    """Two parts end here, added up in `out`; `spare` copies the gradient. One may have no layer."""
 
     def __init__(self, parts: Parts, out: Tensor, spare: Tensor) -> None:
         self.parts, self.out, self.spare = parts, out, spare

@@ -229,7 +229,9 @@ class Layers:
         )
 
     def _lies_last(self, at: int) -> bool:
-        """Whether images for a layer are better channels last: no rows or dropout masks follow."""
+        """Whether images for a layer are better channels last: neither numbers in a row nor masks
+        of dropout, which lie as these, follow with nothing but activations between.
+        """
         for layer in self.network.layers[at:]:
             if isinstance(layer, nn.Flatten | nn.Dropout):
                 return False

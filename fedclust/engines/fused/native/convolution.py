@@ -52,7 +52,9 @@ def computes(layers: Sequence[nn.Module], device: torch.device) -> bool:
 
 
 def is_large(conv: nn.Conv2d) -> bool:
-    """Whether PyTorch is faster for a convolution, unless oneDNN's gradient would write amiss."""
+    """Whether PyTorch's own code is faster for a convolution. Strides over single pixels are ours:
+    of them oneDNN's gradient writes where it must not, channels last.
+    """
     return conv.weight.numel() >= _LARGE_KERNEL and not strides_over(conv)
 
 

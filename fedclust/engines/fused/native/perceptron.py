@@ -21,6 +21,6 @@ train_perceptron = partial(dense.train, compiled)  # a model that it `trains`
 
 
 def trains(network: Network, pool: Pool, frozen: frozenset[str]) -> bool:
-    """Whether compiled code trains a model: a perceptron with hidden layers, all moving."""
+    """Whether code is here for a model: a perceptron with hidden layers, all moving, on a CPU."""
     there = as_stored(pool) and not gpu.runs_on(pool.x.device)
     return not frozen and bool(dense.dense_layers(network)) and there and compiled() is not None

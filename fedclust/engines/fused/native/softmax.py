@@ -29,7 +29,7 @@ _Test = structure("softmax.c", "Test")
 
 
 def trains(network: Network, pool: Pool, frozen: frozenset[str]) -> bool:
-    """Whether compiled code trains a model: a single dense layer, all moving, on a CPU."""
+    """Whether code is here for training a single dense layer, all moving, on a CPU by its loss."""
     return not frozen and _reads(network, pool) and not gpu.runs_on(pool.x.device)
 
 

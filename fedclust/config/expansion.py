@@ -15,7 +15,7 @@ _REFERENCE = re.compile(r"\$\{(?:oc\.(?:select|dict\.\w+):)?\s*(\.*[\w@/-]+(?:[.
 
 
 def check_expansion(config: DictConfig) -> None:
-    """Refuse a config whose references double each other; ConfigError names a key that grows."""
+    """Refuse a config whose references grow beyond all use; ConfigError names such a key."""
     sizes: dict[tuple[str, ...], int] = {}
     plain = OmegaConf.to_container(config, resolve=False)
 

@@ -34,6 +34,6 @@ def searched_as_usual() -> None:
 
 
 def _spare_what_is_left() -> None:
-    """Leave all objects to the process's end, unless nanobind's (Triton's) would print of them."""
+    """Leave all objects to the process's end, unless nanobind (Triton's) is there: it warns."""
     if not any(kind.__module__ == "nanobind" for kind in type.__subclasses__(type)):
         gc.freeze()

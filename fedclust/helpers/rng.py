@@ -63,7 +63,7 @@ def uniform(key: Tensor, count: int) -> Tensor:
 
 
 def permutations(key: Tensor, length: Tensor, longest: int) -> Tensor:
-    """A random order of range(length) per key [...] int64, [..., longest] int64; the rest last."""
+    """A random order of range(length) per key, [..., longest] int64; those past `length` last."""
     position = torch.arange(longest, device=key.device)
     words = _shift_right(bits(key, longest), 1).masked_fill(
         position >= length.unsqueeze(-1), 2**63 - 1

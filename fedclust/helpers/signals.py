@@ -47,7 +47,8 @@ def at_once(signum: int, _: FrameType | None) -> None:
 def ending(end: Callable[[int], object], *, forever: bool) -> Iterator[None]:
     """While the block runs, the first SIGINT or SIGTERM calls `end`, which raises what ends it.
 
-    The next one ends the process at once, as does one behind a process's last block (`forever`).
+    The next one ends the process at once. With `forever` the process ends with the block, and later
+    signals are the system's.
     """
     ours = (signal.SIGINT, signal.SIGTERM)
 

@@ -22,7 +22,7 @@ class Sweep:
 
 
 def write_sweep(folder: Path, jobs: Sequence[tuple[int, str, str]]) -> None:
-    """Replace it; jobs: number, folder below the sweep's, and why it could not run or ""."""
+    """Write the newest sweep: of each job its number, folder, and why it could not run or ""."""
     entries = [{"number": n, "folder": name, "error": error} for n, name, error in sorted(jobs)]
     atomic_write(folder / _FILE, json.dumps({"jobs": entries}, indent=1) + "\n")
 

@@ -38,7 +38,7 @@ def partitions(arm: Arm) -> Mapping[int, Partition]:
 
 
 def together(by_seed: Mapping[int, Partition], size: int) -> NDArray[np.int64]:
-    """[M, M] in how many seeds two of `size` clients share a cluster; diagonal: are in one."""
+    """[M, M] in how many seeds two of `size` clients share a cluster; diagonal: are in any."""
     counts = np.zeros((size, size), dtype=np.int64)
     for clusters in by_seed.values():
         for cluster in clusters:

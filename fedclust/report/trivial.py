@@ -52,7 +52,7 @@ def guessed(arm: Arm, metric: str) -> NDArray[np.float64]:
 
 
 def guesses(arms: Sequence[Arm], metrics: Sequence[str], *, by_setting: bool) -> list[Guess]:
-    """The guess in every setting that has one for some metric; only one where all are the same."""
+    """The guess in each setting that has one; a single one where all agree, unless `by_setting`."""
     known = []
     for setting in settings_of(arms):
         own = [arm for arm in arms if arm.setting == setting]

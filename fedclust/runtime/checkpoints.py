@@ -58,7 +58,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of a job's folder `job`, of a config by its hash."""
+    """The checkpoints below the folder `job`, which belong to the config of hash `config`."""
 
     job: Path
     config: str
@@ -232,7 +232,7 @@ class Checkpoints:
 
 
 class _Damage(NamedTuple):
-    """What is wrong with a checkpoint, in words, and whether all of it is lost."""
+    """What is wrong with a checkpoint, in words, and whether files are merely lost or cut short."""
 
     said: str
     lost: bool = False

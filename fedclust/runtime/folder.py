@@ -100,7 +100,7 @@ class RunFolder:
         return begun if asked == "auto" and begun in ENGINES else asked
 
     def is_done(self) -> bool:
-        """Whether the job is finished and its results are whole; a wrong status.json is renewed."""
+        """Whether the job is finished and its results are whole, as far as its checkpoints tell."""
         status, file, sealed = self.status, self._done_file, self._done
         self.remarks.clear()
         if sealed is None:
@@ -367,7 +367,7 @@ class RunFolder:
             self._lock = None
 
     def abandon(self) -> None:
-        """Delete what this impossible job wrote into a new folder, and nothing else."""
+        """Delete what this job wrote where the folder was new or empty, and nothing else."""
         if not self._was_empty or self._lock is None:
             return
         for path in [path for path in self.path.iterdir() if path.name not in self._before]:

@@ -266,8 +266,8 @@ def check_memory(job: Job, config: Mapping[str, Any], num_clients: int) -> None:
 def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, int]:
     """Bytes that all seeds of a job need at least, by what needs them.
 
-    Models of the server, a cohort and the State (twice), the test table, the method's `tables`. The
-    data are there already; what an engine computes with depends on the memory that is left.
+    Counted are models of the server, a cohort and the State (before and after a round), the test
+    table and the method's `tables`; neither the data nor what an engine computes with.
     """
     clusters = max(
         (k for _, k in _numbers(config.get("algorithm"), "", ("num_clusters",))), default=1

@@ -40,7 +40,7 @@ class SharedData:
         return SharedData, ()
 
     def of(self, config: Mapping[str, Any]) -> Mapping[int, Federation] | None:
-        """The data of a job by seed; None, and what was kept is gone, if to be made."""
+        """The data of a job by seed; None where they must be made, and then none is kept."""
         asked = {**{key: config.get(key) for key in _DECIDES}, "files": data_files(config)}
         if self._of != asked:
             self._of, self._federations = asked, None

@@ -200,7 +200,7 @@ class Simulation:
         return served
 
     def _checked(self, verb: str, returned: Any) -> tuple[Any, Cost]:
-        """What a verb returned; ConfigError unless it can be saved, its costs documented."""
+        """What a verb returned; ConfigError unless a checkpoint can hold it and costs are known."""
         kind = type(self.algorithm).__qualname__
         pair = isinstance(returned, tuple) and len(returned) == 2
         if not (pair and dataclasses.is_dataclass(returned[0]) and isinstance(returned[1], Cost)):

@@ -37,7 +37,7 @@ def inputs_of(seed: int) -> str:
 
 
 def write_inputs(file: Path, fed: Federation, names: Layout) -> None:
-    """Write how a seed's inputs were made, and what its models' rows and data mean for networks."""
+    """Write how a seed's inputs were made, and what the data decide of its network."""
     pool, task = fed.pool, fed.pool.task
     called = fed.names.classes if task.targets == "classes" else fed.names.targets
     zero = torch.zeros(pool.num_classes, dtype=torch.float64, device=pool.x.device)

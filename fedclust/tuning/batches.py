@@ -214,7 +214,7 @@ class TrialRunner:
     def _allowed(self, proposal: Proposal, error: Exception) -> Exception:
         """An error that only ends the trial, such as a mistake in a user's method, or raise it.
 
-        Of a default that is refused nothing can differ, and files or memory fail every trial.
+        A default that is refused ends the search, as do files or memory: every trial would fail.
         """
         if isinstance(error, Enough | DivergedError):
             return error

@@ -360,7 +360,7 @@ class _Places:
 
 
 def _places(values: Sequence[Any], even: bool = False) -> _Places:
-    """Numbers where they are, unless drawn `even`ly by logarithm, else in the order tried."""
+    """Numbers where they are (`even`: drawn from no logarithmic interval), others as tried."""
     texts = list(dict.fromkeys(map(str, values)))
     try:
         numbers = [float(text) for text in texts]

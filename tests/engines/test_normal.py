@@ -115,7 +115,8 @@ def test_reading_is_by_the_running_statistics(name: str) -> None:
 
 def test_what_is_frozen_stays() -> None:
     loop, fused = both("plain")
-    names = ("module.1.running_var", "module.5.num_batches_tracked", "module.9.weight")
+    statistics = ("module.1.running_var", "module.5.running_mean", "module.5.num_batches_tracked")
+    names = (*statistics, "module.9.weight")
     mask = loop.layout.mask(names)
     call = training(loop, ragged_shards(COUNTS), SOLVERS["momentum"], frozen=mask)
     want, got = loop.answer(call), fused.answer(call)

@@ -14,6 +14,7 @@ import torch
 from fedclust.engines import describe
 from fedclust.helpers.distributed import here
 
+ROUNDS = 1  # of what a round computes: a commit that changes a method's golden rounds raises it
 _PACKAGES = (
     "fedclust",
     "torch",
@@ -33,6 +34,7 @@ def versions(device: torch.device, engine: str, max_rows: int | None) -> dict[st
         "packages": {name: _version(name) for name in _PACKAGES},
         "python": platform.python_version(),
         "commit": _commit(),
+        "rounds": ROUNDS,
         "device": gpu or f"{processor()}, {torch.get_num_threads()} threads",
         "max_rows": max_rows,
         **describe(engine, device),

@@ -7,11 +7,13 @@ stored once (`Pool.image`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal, Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,7 +22,7 @@ from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import UserError, require
 from fedclust.helpers.rng import Stream
 
-Assignment = Literal["balanced", "in_order", "uniform"]
+Assignment = Literal["balanced", "in_order", "uniform"] | Sequence[float]
 
 
 @runtime_checkable
@@ -81,15 +83,20 @@ def dealt(
     Args:
         assignment: `balanced`: every concept as often as can be, in random order; `in_order`:
             likewise, the first clients have concept 0; `uniform`: every client draws its own, so
-            that some may be rare or absent.
+            that some may be rare or absent; or the share of the clients that each concept has, in
+            random order, as whole numbers by largest remainders.
 
     Raises:
-        ConfigError: there are fewer clients than concepts to balance.
+        ConfigError: there are fewer clients than concepts to balance, or the shares are not one
+            per concept, above 0, with the sum 1, or leave a concept without a client.
     """
     with of_base():
         train, test, _ = base.split(dataset, stream.fold(0))
     num_clients, rng = len(train.count), stream.fold(1).numpy()
-    if assignment == "uniform":
+    if not isinstance(assignment, str):
+        sizes = _sizes(np.array(assignment, np.float64), num_clients, concepts)
+        group = torch.from_numpy(rng.permutation(np.arange(concepts).repeat(sizes)))
+    elif assignment == "uniform":
         group = torch.from_numpy(rng.integers(0, concepts, num_clients))
     else:
         allowed = f"at least {concepts}, a client for every concept"
@@ -98,6 +105,21 @@ def dealt(
         if assignment == "balanced":
             group = group[torch.from_numpy(rng.permutation(num_clients))]
     return under(train, concepts, group), under(test, concepts, group), group
+
+
+def _sizes(
+    shares: npt.NDArray[np.float64], num_clients: int, concepts: int
+) -> npt.NDArray[np.int64]:
+    """How many clients every concept has [G]."""
+    sound = len(shares) == concepts and bool((shares > 0).all()) and abs(shares.sum() - 1) < 1e-6
+    allowed = f"{concepts} shares above 0 with the sum 1, one per concept"
+    require(sound, "partition.assignment", shares.tolist(), allowed)
+    sizes = (shares * num_clients).astype(np.int64)
+    rest = sizes - shares * num_clients
+    sizes[rest.argsort(kind="stable")[: num_clients - sizes.sum()]] += 1
+    allowed = f"shares that give each of the {concepts} concepts one of {num_clients} clients"
+    require(bool(sizes.all()), "partition.assignment", shares.tolist(), allowed)
+    return sizes
 
 
 def under(split: Split, concepts: int, concept: Tensor) -> Split:

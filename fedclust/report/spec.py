@@ -15,7 +15,7 @@ AXES = ("round", "models", "bytes")
 AXES_ALLOWED = "round, models or bytes"
 SCORES = ("last", "max", "validation")
 LATEX = ("column", "wide")
-_TEXTS = {"title", "published", "case", "dataset", "latex", "outside"}
+_TEXTS = {"title", "published", "case", "dataset", "latex", "outside", "frozen"}
 # what the folders of version 0.1.0 call keys, kinds of claims and axes
 _FORMER = {"iterations": "rounds", "iteration": "round", "fewer_iterations": "fewer_rounds"}
 
@@ -95,6 +95,7 @@ class Spec:
         case: title of the federation that this job belongs to, where an experiment has several.
         dataset: the data set the experiment is about; another choice is reported as standing in for
             it.
+        frozen: version of the benchmark and its digest, see `fedclust.benchmark.frozen`.
         outside: CSV of accuracies that another program measured, see `fedclust.report.outside`.
         reference: what knows the printed tables and the kinds of claims.
     """
@@ -111,6 +112,7 @@ class Spec:
     latex: str = "column"
     case: str = ""
     dataset: str = ""
+    frozen: str = ""
     outside: str = ""
     reference: Reference | None = field(default=None, repr=False)
 

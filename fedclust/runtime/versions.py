@@ -68,7 +68,8 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _changed_means(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Entries that differ, a user's files and the number of ranks apart."""
-    flat, flat_now = ({**one, **one.get("packages", {})} for one in (before, now))
+    # the first version of the rounds was not named
+    flat, flat_now = ({"rounds": 1, **one, **one.get("packages", {})} for one in (before, now))
     keys = [key for key in {**flat, **flat_now} if key not in ("packages", "ranks", USERS)]
     return ", ".join(
         f"{key} {flat.get(key)} → {flat_now.get(key)}"

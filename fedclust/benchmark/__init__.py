@@ -1,0 +1,1 @@
+"""fedclust-bench: federations that are frozen, and a method's archive that others can verify."""

@@ -1,0 +1,248 @@
+"""A method's archive: the files of its jobs in a frozen benchmark, and its code.
+
+    archive.json       the benchmark and its digest, the method, whom to write to, versions
+    jobs/NAME/…        of every federation: what the page reads of the job
+    searches/NAME/…    of a tuned job: the search that found its settings
+    code/…             of a method of one's own: the folder given with --config-dir
+
+Reading an archive runs nothing. Its names are compared with this list before anything is read.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import re
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedclust.benchmark.frozen import Frozen, case_of, frozen
+from fedclust.helpers.errors import ConfigError, DataError, RunFolderError
+from fedclust.helpers.files import atomic_write
+from fedclust.report.reading import job_folders
+
+ENDING = ".tar.xz"
+MOST = 3 * 2**20  # bytes of an archive
+_MOST_INSIDE = 200 * 2**20
+_HEAD = "archive.json"
+# of a job, beside the numbers below
+_WHOLE = ("config.yaml", "federation.json", "status.json", "versions.json")
+_METRICS = frozenset(
+    {"accuracy", "bytes", "churn", "gradient_steps", "num_clusters", "num_clusters_found"}
+    | {"purity", "ari", "seconds"}
+)
+_CLIENT = ("seed", "round", "client", "group", "label", "test_count", "correct")
+_OF_A_SEARCH = ("search.yaml", "trials.csv", "best.yaml")
+_NAMES = re.compile(
+    rf"{_HEAD}"
+    r"|jobs/[^/]+/(config\.yaml|(federation|status|versions)\.json|rounds\.csv|clients\.parquet)"
+    r"|searches/[^/]+/(search\.yaml|trials\.csv|best\.yaml)"
+    r"|code/([^/]+/)*[^/]+\.(py|yaml|md)"
+)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What an archive holds.
+
+    Attributes:
+        head: archive.json.
+        files: the contents by name.
+    """
+
+    head: Mapping[str, Any]
+    files: Mapping[str, bytes]
+
+    def into(self, folder: Path) -> None:
+        """Write the files below a folder."""
+        for name, content in self.files.items():
+            file = folder / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+
+
+def pack(runs: Path, method: str, contact: str, own: Path | None, version: str = "v1") -> Path:
+    """Write METHOD.tar.xz, beside the folder of the jobs.
+
+    Args:
+        runs: the folder of the experiment's jobs.
+        method: its choice of `algorithm`.
+        contact: whom to write to about it.
+        own: the folder given with --config-dir; None for a method of fedclust.
+        version: of the benchmark.
+
+    Raises:
+        UserError: where a federation has no finished job of the method, or a job is of another
+            federation; the first one is named.
+    """
+    bench = frozen(version)
+    jobs = [job for job in job_folders(runs) if _is_done(job) and method_of(job) == method]
+    if missing := sorted(set(bench.federations) - {case_of(job) for job in jobs}):
+        raise RunFolderError(
+            f"{runs} has no finished job of algorithm={method} in {', '.join(missing)}"
+        )
+    files: dict[str, bytes] = {}
+    for job in jobs:
+        if difference := bench.difference(job):
+            raise ConfigError(f"{job} is no job of {version}: {difference}")
+        files |= {f"jobs/{job.name}/{name}": content for name, content in read_by_a_page(job)}
+    for folder in _searches(jobs):
+        files |= {f"searches/{folder.name}/{name}": text for name, text in of_a_search(folder)}
+    if own is not None:
+        files |= {f"code/{name}": content for name, content in _code(own)}
+    head = {"benchmark": version, "digest": bench.digest, "method": method, "contact": contact}
+    files[_HEAD] = (json.dumps(head, indent=1) + "\n").encode()
+    packed, archive = packed_files(files), runs.parent / f"{method}{ENDING}"
+    if len(packed) > MOST:
+        raise ConfigError(f"{archive} would be {len(packed):,} bytes, and may be {MOST:,}")
+    atomic_write(archive, packed)
+    return archive
+
+
+def opened(file: Path) -> tuple[Archive, Frozen]:
+    """An archive's files and its benchmark; nothing of it is run.
+
+    Raises:
+        UserError: for what is no archive, for a name that it may not have, and for a benchmark
+            that is not the one here.
+    """
+    try:
+        files = unpacked(file)
+        head = json.loads(files.get(_HEAD, b"null"))
+    except (OSError, EOFError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
+        raise DataError(f"{file} is no archive of fedclust benchmark: {error}") from error
+    fields = ("benchmark", "digest", "method", "contact")
+    if not isinstance(head, Mapping) or any(not isinstance(head.get(n), str) for n in fields):
+        raise DataError(f"{file} is no archive of fedclust benchmark: {_HEAD} is not as it must be")
+    bench = frozen(str(head["benchmark"]))
+    if head["digest"] != bench.digest:
+        raise DataError(
+            f"{file} is of {bench.name} with the digest {head['digest']}, and here it has "
+            f"{bench.digest}"
+        )
+    return Archive(head, files), bench
+
+
+def check(archive: Archive, bench: Frozen, folder: Path) -> list[Path]:
+    """The jobs of an archive that was written into a folder; every one is of its federation.
+
+    Raises:
+        UserError: for a job of another federation, rounds or method, and for a missing one.
+    """
+    jobs = sorted((folder / "jobs").iterdir()) if (folder / "jobs").is_dir() else []
+    for job in jobs:
+        if method_of(job) != archive.head["method"]:
+            raise DataError(f"{job.name} is of {method_of(job)}, not of {archive.head['method']}")
+        if difference := bench.difference(job):
+            raise DataError(f"{job.name} is no job of {bench.name}: {difference}")
+        if not _is_done(job):
+            raise DataError(f"{job.name} is not done")
+    if missing := sorted(set(bench.federations) - {case_of(job) for job in jobs}):
+        raise DataError(f"the archive has no job in {', '.join(missing)}")
+    return jobs
+
+
+def method_of(job: Path) -> str:
+    """The choice of `algorithm` of a job."""
+    from fedclust.config.read import read_config
+
+    return str(read_config(job / "config.yaml").get("choices", {}).get("algorithm"))
+
+
+def read_by_a_page(job: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of a job, with as much of each as a page reads: a tenth of its size."""
+    for name in _WHOLE:
+        if (job / name).is_file():
+            data = (job / name).read_bytes()
+            if name == "config.yaml":  # where the data lay says nothing elsewhere
+                data = re.sub(rb"(?m)^( *root): .*$", rb"\1: data", data)
+            yield name, data
+    head, *rows = (job / "rounds.csv").read_text().splitlines()
+    lines = [head, *map(_short, (row for row in rows if row.split(",")[2] in _METRICS))]
+    yield "rounds.csv", "".join(f"{line}\n" for line in lines).encode()
+    if (job / "clients.parquet").is_file():
+        clients = pd.read_parquet(job / "clients.parquet")
+        last, first = clients["round"].max(), clients["seed"].min()
+        some = clients[(clients["round"] == last) | (clients["seed"] == first)]
+        columns = [name for name in _CLIENT if name in clients]
+        # the archive compresses better, across the jobs
+        yield "clients.parquet", some[columns].to_parquet(index=False, compression=None)
+
+
+def of_a_search(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """What a search goes on with, and what it has found."""
+    for name in _OF_A_SEARCH:
+        if (folder / name).is_file():
+            yield name, (folder / name).read_bytes()
+
+
+def packed_files(files: Mapping[str, bytes]) -> bytes:
+    """An archive whose bytes depend on the files' names and contents alone."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in sorted(files):
+            head = tarfile.TarInfo(name)
+            head.size = len(files[name])
+            archive.addfile(head, io.BytesIO(files[name]))
+    return lzma.compress(made.getvalue(), preset=9)
+
+
+def unpacked(file: Path) -> dict[str, bytes]:
+    """The files of an archive by name.
+
+    Raises:
+        DataError: for a name that an archive may not have, or one that is too large.
+        OSError, lzma.LZMAError, tarfile.TarError: where it cannot be read.
+    """
+    if file.stat().st_size > MOST:
+        raise DataError(f"{file} has {file.stat().st_size:,} bytes, and may have {MOST:,}")
+    files: dict[str, bytes] = {}
+    inside = 0
+    with tarfile.open(file, mode="r|xz") as archive:  # a stream is never read beyond the limit
+        for member in archive:
+            inside += member.size
+            plain = member.isfile() and ".." not in member.name.split("/")
+            if not (plain and _NAMES.fullmatch(member.name)):
+                raise DataError(f"{file} holds {member.name!r}, which no archive may hold")
+            if inside > _MOST_INSIDE:
+                raise DataError(f"{file} holds more than {_MOST_INSIDE:,} bytes")
+            opened = archive.extractfile(member)
+            files[member.name] = opened.read() if opened else b""
+    return files
+
+
+def _is_done(job: Path) -> bool:
+    """Whether a job has ended; one that is just starting has no status yet."""
+    status = job / "status.json"
+    return status.is_file() and json.loads(status.read_text()).get("state") == "done"
+
+
+def _searches(jobs: list[Path]) -> Iterator[Path]:
+    """The folders of the searches that tuned some jobs."""
+    from fedclust.config.read import read_config
+
+    for job in jobs:
+        if tuned := read_config(job / "config.yaml").get("tuned"):
+            best = Path(str(tuned))
+            yield best.parent if best.suffix == ".yaml" else best
+
+
+def _code(own: Path) -> Iterator[tuple[str, bytes]]:
+    """The configs and modules of a folder of one's own."""
+    for file in sorted(own.rglob("*")):
+        name = file.relative_to(own)
+        hidden = any(part.startswith((".", "__pycache__")) for part in name.parts)
+        if file.is_file() and not hidden and file.suffix in (".py", ".yaml", ".md"):
+            yield name.as_posix(), file.read_bytes()
+
+
+def _short(row: str) -> str:
+    """A row of rounds.csv; of seconds, which no two runs have alike, to a thousandth."""
+    before, _, value = row.rpartition(",")
+    return f"{before},{float(value):.3f}" if before.endswith("seconds") else row

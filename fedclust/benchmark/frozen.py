@@ -1,0 +1,138 @@
+"""What decides the numbers of a frozen benchmark, as one digest.
+
+v1.json beside this file holds, for every federation, the settings as composed, the seeds, and the
+digests of the examples and of every seed's partition. Its own digest stands in the experiment
+(`report.frozen`), and so in the config of every job, in every archive and on the page. A change of
+any of these is a new version, never another v1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedclust.config.read import read_config
+from fedclust.config.schema import is_setting, relevant
+from fedclust.helpers.errors import ConfigError, DataError
+from fedclust.helpers.files import harmless
+
+VERSIONS = Path(__file__).parent
+# of the local solver: how much work a client does in a round; its rate may be tuned
+_WORK = ("batch_size", "drop_last", "epochs", "steps")
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A frozen version of the benchmark.
+
+    Attributes:
+        name: such as v1.
+        digest: of everything below.
+        rounds: version of what a round computes, `fedclust.config.versions.ROUNDS`.
+        federations: what decides the data of each and the budget, by its choice of `case`.
+    """
+
+    name: str
+    digest: str
+    rounds: int
+    federations: Mapping[str, Mapping[str, Any]]
+
+    def difference(self, job: Path) -> str | None:
+        """The first difference between a job and its federation, in words; None where all agree.
+
+        Args:
+            job: the folder of a job, or what an archive holds of one.
+
+        Raises:
+            DataError: for a file of the job that is missing or cannot be read.
+        """
+        facts, case = facts_of(job), case_of(job)
+        if case not in self.federations:
+            return f"its federation {case} is none of {self.name}"
+        rounds = _json(job / "versions.json").get("rounds")
+        if rounds != self.rounds:
+            return f"its rounds are of version {rounds}, and those of {self.name} of {self.rounds}"
+        frozen = dict(_flat(self.federations[case]))
+        found = dict(_flat(facts))
+        for key in sorted({**frozen, **found}):
+            if frozen.get(key) != found.get(key):
+                return f"{key} is {found.get(key)}, and {frozen.get(key)} in {self.name}"
+        return None
+
+
+@cache
+def frozen(name: str) -> Frozen:
+    """A version of the benchmark.
+
+    Raises:
+        ConfigError: for a name that is none.
+    """
+    files = {file.stem: file for file in VERSIONS.glob("*.json")}
+    if name not in files:
+        raise ConfigError(f"there is no benchmark {name}: there are {', '.join(sorted(files))}")
+    content = json.loads(files[name].read_text(encoding="utf-8"))
+    return Frozen(name, digest_of(content), content["rounds"], content["federations"])
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """The digest of a version's content."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def case_of(job: Path) -> str:
+    """The federation of a job, as its choice of `case`."""
+    return str(_config(job).get("choices", {}).get("case"))
+
+
+def facts_of(job: Path) -> dict[str, Any]:
+    """What a job's files say of its federation and budget.
+
+    Raises:
+        DataError: for a file that is missing or cannot be read.
+    """
+    data = _json(job / "federation.json").get("data")
+    if not isinstance(data, Mapping):
+        raise DataError(f"{job / 'federation.json'} has no digests of the data")
+    return {"setting": setting_of(_config(job)), "data": dict(data)}
+
+
+def setting_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a job's config that every method meets alike.
+
+    Args:
+        config: resolved.
+    """
+    kept = {name: value for name, value in relevant(config).items() if is_setting(name)}
+    solver = config.get("solver", {})
+    return kept | {"local work": {name: solver.get(name) for name in _WORK}}
+
+
+def _config(job: Path) -> dict[str, Any]:
+    config = read_config(job / "config.yaml")
+    if not isinstance(config, dict):
+        raise DataError(f"{job / 'config.yaml'} is no mapping")
+    return config
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(harmless(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{file} is no mapping")
+    return content
+
+
+def _flat(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value below a node, by its keys joined with dots."""
+    if isinstance(node, Mapping) and node:
+        for name, value in node.items():
+            yield from _flat(value, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, node

@@ -1,0 +1,79 @@
+"""`fedclust benchmark`: pack a method's jobs of the benchmark, and verify such an archive."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from secrets import token_hex
+
+from fedclust.helpers.errors import ConfigError, DataError, counted, require
+
+_NOTHING_RUN = "nothing of it was run; with --run two seeds of two federations are run again"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise ConfigError(f"fedclust benchmark: {message}")
+
+
+def command(arguments: Sequence[str]) -> None:
+    """Pack or verify.
+
+    Raises:
+        UserError: for jobs or an archive that are not of the frozen benchmark, in one line.
+    """
+    parser = _Parser(prog="fedclust benchmark")
+    parts = parser.add_subparsers(dest="what", required=True)
+    packing = parts.add_parser("pack", help="write METHOD.tar.xz from a folder of jobs")
+    packing.add_argument("folder", type=Path, help="such as outputs/benchmark/v1")
+    packing.add_argument("method", help="the choice of algorithm")
+    packing.add_argument("--contact", required=True, help="whom to write to about it")
+    packing.add_argument("--config-dir", type=Path, help="of a method of your own")
+    packing.add_argument("--version", default="v1", help="of the benchmark; v1 if not given")
+    verifying = parts.add_parser("verify", help="compare an archive with the frozen benchmark")
+    verifying.add_argument("archive", type=Path)
+    verifying.add_argument("--run", action="store_true", help="run its code, and compare numbers")
+    asked = parser.parse_args(list(arguments))
+    if asked.what == "pack":
+        _pack(asked)
+    else:
+        _verify(asked.archive, asked.run)
+
+
+def _pack(asked: argparse.Namespace) -> None:
+    from fedclust.benchmark.archive import pack  # pandas is slow to import
+
+    if own := asked.config_dir:
+        require(own.is_dir(), "--config-dir", own, "a folder")
+    made = pack(asked.folder, asked.method, asked.contact, own, asked.version)
+    print(f"{made}: {made.stat().st_size:,} bytes")
+
+
+def _verify(file: Path, again: bool) -> None:
+    from fedclust.benchmark.archive import check, opened
+    from fedclust.benchmark.verify import ROUNDING, verify
+    from fedclust.launch.command import launch
+    from fedclust.launch.typed import Typed
+
+    archive, bench = opened(file)
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        archive.into(folder)
+        jobs = check(archive, bench, folder)
+        method = archive.head["method"]
+        print(f"{file}: {method}, {counted(len(jobs), 'job')} of {bench.name} ({bench.digest})")
+        if not again:
+            print(_NOTHING_RUN)
+            return
+        name = f"verified/{method}-{token_hex(3)}"  # no earlier run is taken for this one
+        print(f"two seeds of two federations are run again in outputs/{name}")
+        run = lambda texts, own: launch(Typed(tuple(texts), own))  # noqa: E731
+        worst = 0.0
+        for one in verify(bench, folder, name, run):
+            seeds = ", ".join(map(str, one.seeds))
+            print(f"  {one.case}, seeds {seeds}: {one.verdict}", flush=True)
+            worst = max(worst, one.apart)
+    if worst > ROUNDING:
+        raise DataError(f"{file} was not reproduced: {worst:.2f} points apart")

@@ -1,0 +1,161 @@
+"""fedclust benchmark: archives of a method's jobs, and what is refused of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+from cli.conftest import Cli, put
+
+from fedclust.benchmark import archive, frozen
+from fedclust.config.versions import ROUNDS
+from fedclust.report.reading import job_folders
+
+pytestmark = pytest.mark.full
+_OWN = {
+    "experiment/benchmark/tiny.yaml": """# @package _global_
+# two federations
+name: benchmark/tiny
+seeds: [0, 1]
+rounds: 2
+algorithm: {beta: 0.5}
+report: {frozen: tiny}
+hydra: {mode: MULTIRUN, sweeper: {params: {case: "tiny/turned,tiny/pairs"}}}
+""",
+    "case/tiny/turned.yaml": """# @package _global_
+# four rotations
+defaults: [{override /partition: rotated}]
+partition: {num_clients: 8, examples_per_client: 20}
+report: {case: turned}
+""",
+    "case/tiny/pairs.yaml": """# @package _global_
+# two classes each
+defaults: [{override /partition: class_pairs}]
+partition: {num_clients: 10, examples_per_client: 20}
+report: {case: pairs}
+""",
+}
+
+
+@pytest.fixture
+def packed(fedclust: Cli, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An archive of a method of one's own in a benchmark of two small federations."""
+    shutil.copytree(root / "examples" / "own_algorithm", tmp_path / "mine")
+    for name, text in _OWN.items():
+        put(tmp_path / "mine" / name, text)
+    monkeypatch.setattr(frozen, "VERSIONS", tmp_path)
+    experiment = "experiment=benchmark/tiny"
+    fedclust.done("run", "--config-dir", "mine", experiment, "algorithm=server_momentum")
+    jobs = job_folders(tmp_path / "outputs" / "benchmark" / "tiny")
+    federations = {frozen.case_of(job): frozen.facts_of(job) for job in jobs}
+    assert sorted(federations) == ["tiny/pairs", "tiny/turned"]
+    put(tmp_path / "tiny.json", json.dumps({"rounds": ROUNDS, "federations": federations}))
+    frozen.frozen.cache_clear()
+    told = ("--contact", "a@b", "--config-dir", "mine", "--version", "tiny")
+    fedclust.done("benchmark", "pack", "outputs/benchmark/tiny", "server_momentum", *told)
+    return tmp_path / "outputs" / "benchmark" / "server_momentum.tar.xz"
+
+
+def _changed(file: Path, name: str, *edit: str) -> None:
+    """An archive with one file made anew, by exchanging one text for another."""
+    files = archive.unpacked(file)
+    (key,) = (one for one in files if one.endswith(name))
+    text = files[key].decode()
+    assert edit[0] in text
+    files[key] = text.replace(*edit, 1).encode()
+    file.write_bytes(archive.packed_files(files))
+
+
+def test_an_archive_says_what_it_is_and_its_numbers_come_out_again(
+    fedclust: Cli, packed: Path
+) -> None:
+    digest = frozen.frozen("tiny").digest
+    files = archive.unpacked(packed)
+    assert json.loads(files["archive.json"])["digest"] == digest
+    assert {"code/server_momentum.py", "code/algorithm/server_momentum.yaml"} <= files.keys()
+    shutil.rmtree("mine")  # what verifies has the archive alone
+    read = fedclust.done("benchmark", "verify", str(packed))
+    assert f"server_momentum, 2 jobs of tiny ({digest})" in read.out
+    assert "nothing of it was run" in read.out
+    again = fedclust.done("benchmark", "verify", str(packed), "--run")
+    assert again.out.count("equal to the digit") == 2
+
+
+def test_numbers_that_do_not_come_out_are_refused(fedclust: Cli, packed: Path) -> None:
+    files = archive.unpacked(packed)
+    for name in [one for one in files if one.endswith("rounds.csv")]:
+        rows = files[name].decode().splitlines()
+        better = [f"{row.rpartition(',')[0]},0.99" if ",accuracy," in row else row for row in rows]
+        files[name] = ("\n".join(better) + "\n").encode()
+    packed.write_bytes(archive.packed_files(files))
+    fedclust.done("benchmark", "verify", str(packed))
+    told = fedclust("benchmark", "verify", str(packed), "--run")
+    assert told.status == 2
+    assert "points apart, not the same" in told.out
+    assert "was not reproduced" in told.err
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "says"),
+    [
+        ("archive.json", '"digest": "', '"digest": "0', "and here it has"),
+        ("turned/config.yaml", "rounds: 2", "rounds: 3", "setting.rounds is 3, and 2 in tiny"),
+        ("turned/config.yaml", "epochs: 5", "epochs: 9", "setting.local work.epochs is 9"),
+        ("turned/federation.json", '"the examples": "', '"the examples": "0', "data.the examples"),
+        ("turned/versions.json", f'"rounds": {ROUNDS}', '"rounds": 99', "rounds are of version 99"),
+        ("turned/config.yaml", "algorithm: server_momentum", "algorithm: ifca", "is of ifca"),
+        ("turned/status.json", '"done"', '"running"', "is not done"),
+    ],
+)
+def test_an_archive_of_another_benchmark_is_refused(
+    fedclust: Cli, packed: Path, name: str, before: str, after: str, says: str
+) -> None:
+    _changed(packed, name, before, after)
+    fedclust.refused("benchmark", "verify", str(packed), says=says)
+
+
+@pytest.mark.parametrize("name", ["code/../../x.py", "/x.py", "jobs/a/x.pt", "x", "code/x.pkl"])
+def test_a_file_that_no_archive_has_is_refused(fedclust: Cli, tmp_path: Path, name: str) -> None:
+    (tmp_path / "bad.tar.xz").write_bytes(archive.packed_files({name: b"", "archive.json": b"{}"}))
+    fedclust.refused("benchmark", "verify", "bad.tar.xz", says="which no archive may hold")
+
+
+def test_a_link_and_what_is_no_archive_are_refused(fedclust: Cli, tmp_path: Path) -> None:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:xz") as bad:
+        link = tarfile.TarInfo("code/x.py")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        bad.addfile(link)
+    put(tmp_path / "text.tar.xz", "no archive")
+    (tmp_path / "link.tar.xz").write_bytes(made.getvalue())
+    fedclust.refused("benchmark", "verify", "link.tar.xz", says="which no archive may hold")
+    fedclust.refused("benchmark", "verify", "text.tar.xz", says="is no archive")
+    fedclust.refused("benchmark", "verify", "gone.tar.xz", says="gone.tar.xz")
+    fedclust.refused("benchmark", "verify", says="the following arguments are required: archive")
+
+
+def test_keys_that_are_not_the_methods_are_not_run(fedclust: Cli, packed: Path) -> None:
+    for case in ("turned", "pairs"):
+        _changed(packed, f"{case}/config.yaml", "overrides:\n", "overrides:\n- dataset.path=/x\n")
+    fedclust.refused("benchmark", "verify", str(packed), "--run", says="dataset.path=/x is not an")
+
+
+def test_a_missing_federation_and_a_job_of_another_are_not_packed(
+    fedclust: Cli, packed: Path, tmp_path: Path
+) -> None:
+    pack = ("benchmark", "pack", "outputs/benchmark/tiny", "server_momentum", "--contact", "a@b")
+    tiny = ("--version", "tiny")
+    fedclust.refused(*pack, "--version", "v0", says="there is no benchmark v0: there are tiny")
+    (turned,) = (tmp_path / "outputs" / "benchmark" / "tiny").glob("*turned*")
+    text = (turned / "config.yaml").read_text()
+    put(turned / "config.yaml", text.replace("participation: 1.0", "participation: 0.5", 1))
+    fedclust.refused(*pack, *tiny, says="setting.participation is 0.5, and 1.0 in tiny")
+    shutil.rmtree(turned)
+    fedclust.refused(
+        *pack, *tiny, says="no finished job of algorithm=server_momentum in tiny/turne"
+    )
+    assert packed.is_file()

@@ -7,7 +7,7 @@ COMMANDS = {
     "list": "list the choices",
     "data": "download data sets",
     "example": "write an example to start from",
-    "benchmark": "pack a method's jobs of the benchmark, or verify such an archive",
+    "benchmark": "pack or verify a method's jobs of the benchmark",
     "doctor": "show versions for bug reports, and which features lack something",
     "completion": "complete fedclust in bash, zsh or fish",
 }

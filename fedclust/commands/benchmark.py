@@ -1,4 +1,4 @@
-"""`fedclust benchmark`: pack a method's jobs of the benchmark, and verify such an archive."""
+"""`fedclust benchmark`: pack a method's jobs, verify such an archive, draw held-out federations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from secrets import token_hex
 
-from fedclust.helpers.errors import ConfigError, DataError, counted, require
+from fedclust.helpers.errors import ConfigError, DataError, counted, pasted, require
 
 _NOTHING_RUN = "nothing of it was run; with --run two seeds of two federations are run again"
 
@@ -35,11 +35,16 @@ def command(arguments: Sequence[str]) -> None:
     verifying = parts.add_parser("verify", help="compare an archive with the frozen benchmark")
     verifying.add_argument("archive", type=Path)
     verifying.add_argument("--run", action="store_true", help="run its code, and compare numbers")
+    drawing = parts.add_parser("draw", help="write six held-out federations of a seed")
+    drawing.add_argument("seed", help="any text")
+    drawing.add_argument("folder", type=Path, help="a new folder, for --config-dir")
     asked = parser.parse_args(list(arguments))
     if asked.what == "pack":
         _pack(asked)
-    else:
+    elif asked.what == "verify":
         _verify(asked.archive, asked.run)
+    else:
+        _draw(asked.seed, asked.folder)
 
 
 def _pack(asked: argparse.Namespace) -> None:
@@ -77,3 +82,12 @@ def _verify(file: Path, again: bool) -> None:
             worst = max(worst, one.apart)
     if worst > ROUNDING:
         raise DataError(f"{file} was not reproduced: {worst:.2f} points apart")
+
+
+def _draw(seed: str, folder: Path) -> None:
+    from fedclust.benchmark import held_out
+
+    cases = held_out.write(seed, folder)
+    print(f"{folder}: six federations of the seed with the digest {held_out.digest_of(seed)}")
+    print(f"  fedclust run --config-dir {pasted(str(folder))} experiment=benchmark/v1 \\")
+    print(f"    report.frozen=null name=held_out case={','.join(cases)}")

@@ -9,9 +9,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from cli.conftest import Cli, put
+import yaml
+from cli.conftest import Cli, put, rounds_of
 
-from fedclust.benchmark import archive, frozen
+from fedclust.benchmark import archive, frozen, held_out
 from fedclust.config.versions import ROUNDS
 from fedclust.report.reading import job_folders
 
@@ -159,3 +160,38 @@ def test_a_missing_federation_and_a_job_of_another_are_not_packed(
         *pack, *tiny, says="no finished job of algorithm=server_momentum in tiny/turne"
     )
     assert packed.is_file()
+
+
+def test_a_seed_draws_six_federations_of_six_kinds(fedclust: Cli, tmp_path: Path) -> None:
+    drawn = fedclust.done("benchmark", "draw", "a secret", "drawn")
+    assert held_out.digest_of("a secret") in drawn.out
+    files = sorted((tmp_path / "drawn" / "case" / "held_out").iterdir())
+    assert {file.stem.partition("_")[2] for file in files} == set(held_out.KINDS)
+    assert held_out.draw("a secret") == held_out.draw("a secret") != held_out.draw("another")
+    for seed in range(200):
+        for case in held_out.draw(str(seed)).values():
+            assert 2 <= case["num_clusters"] <= 8
+            shares = case["partition"].get("assignment", "balanced")
+            assert shares == "balanced" or abs(sum(shares) - 1) < 1e-9
+            assert shares == "balanced" or len(shares) == case["num_clusters"]
+    fedclust.refused("benchmark", "draw", "a", "drawn", says="one that is not there yet")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", held_out.KINDS)
+def test_a_drawn_federation_has_the_groups_that_an_oracle_needs(
+    fedclust: Cli, tmp_path: Path, data_root: Path, kind: str
+) -> None:
+    """Its true groups have the drawn shares, and to know them is worth something."""
+    cases = held_out.draw("sound", {"mnist": 10}, (24, 32))
+    ((name, case),) = [(n, c) for n, c in cases.items() if n.endswith(kind)]
+    put(tmp_path / f"own/case/held_out/{name}.yaml", f"# @package _global_\n{yaml.dump(case)}")
+    told = ("--config-dir", "own", f"case=held_out/{name}", f"data.root={data_root}", "seeds=1")
+    for method in ("oracle", "fedavg"):
+        fedclust.done("run", *told, f"algorithm={method}", "rounds=16", f"name={method}")
+    oracle, fedavg = (
+        rounds_of(tmp_path / "outputs" / m, "accuracy").iloc[-1] for m in ("oracle", "fedavg")
+    )
+    groups = rounds_of(tmp_path / "outputs" / "oracle", "num_clusters").iloc[0]
+    assert groups == case["num_clusters"]
+    assert oracle > fedavg + (0.02 if kind not in ("corruption", "drift") else -0.1)

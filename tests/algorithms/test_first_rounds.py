@@ -16,9 +16,10 @@ from digits_jobs import (
     play,
     played_by_loop,
 )
-from golden import GOLDEN, KEPT, lines
+from golden import GOLDEN, KEPT, VERSIONS, digest, lines
 from states import assert_same_bits
 
+from fedclust.config.versions import ROUNDS
 from fedclust.engines.lockstep import Lockstep
 from fedclust.runtime.simulation import fields_of
 
@@ -54,8 +55,12 @@ def test_first_rounds_are_as_they_were(name: str) -> None:
         assert got["mean"] == pytest.approx(want["mean"], rel=TOLERANCE, abs=1e-6)
 
 
-def test_there_are_no_golden_rounds_of_algorithms_that_are_gone() -> None:
-    assert sorted(json.loads(GOLDEN.read_text())) == ALGORITHMS
+def test_golden_rounds_are_those_of_a_version_and_of_no_algorithm_that_is_gone() -> None:
+    golden, versions = json.loads(GOLDEN.read_text()), json.loads(VERSIONS.read_text())
+    assert sorted(golden) == ALGORITHMS
+    assert {name: digest(rows) for name, rows in golden.items()} == {
+        name: of_rounds for name, (version, of_rounds) in versions.items() if version <= ROUNDS
+    }
 
 
 @pytest.mark.thinned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -100,9 +101,10 @@ def _asked(config: dict[str, object], folder: Path) -> Iterator[str]:
 def _apart(before: Path, again: Path, seeds: Sequence[int]) -> float:
     """The largest difference of accuracy, in points."""
     old, new = (_accuracy(job, seeds) for job in (before, again))
-    if old.shape != new.shape:
+    if old.empty or not old.index.equals(new.index):
         raise DataError(f"{before.name} has {len(old)} tested rounds, and run again {len(new)}")
-    return float(100 * (old - new).abs().max())
+    apart = (old - new).abs().fillna(math.inf).where(old.notna() | new.notna(), 0.0)
+    return float(100 * apart.max())
 
 
 def _accuracy(job: Path, seeds: Sequence[int]) -> pd.Series[float]:

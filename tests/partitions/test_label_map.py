@@ -89,6 +89,21 @@ def test_groups_are_assigned_across_the_clusters_of_the_base() -> None:
     assert drawn.tolist() != [300, 300, 300]
 
 
+def test_concepts_have_their_shares_of_the_clients() -> None:
+    def sizes(shares: list[float], num_clients: int = 10) -> list[int]:
+        partition = LabelMap(base=IID(num_clients=num_clients), maps="fedrc", assignment=shares)
+        fed = build(fake(200, 40), partition, 0)
+        assert fed.group.tolist() != sorted(fed.group.tolist())
+        return list(fed.group.bincount().tolist())
+
+    assert sizes([0.5, 0.3, 0.2]) == [5, 3, 2]
+    assert sizes([0.55, 0.26, 0.19]) == [5, 3, 2]  # 5.5, 2.6 and 1.9: the largest remainders
+    assert sizes([0.7, 0.2, 0.1], 20) == [14, 4, 2]
+    for wrong in ([0.5, 0.5], [0.5, 0.3, 0.3], [1.0, 0.0, 0.0], [0.98, 0.01, 0.01]):
+        with pytest.raises(ConfigError, match=r"partition\.assignment"):
+            sizes(wrong)
+
+
 @pytest.mark.parametrize("moved", [None, 2, 4])
 def test_random_tables_differ_and_move_as_many_classes_as_asked(moved: int | None) -> None:
     rows = table(fake(20, 20), maps="random", num_concepts=9, moved=moved, data_seed=3)

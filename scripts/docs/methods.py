@@ -20,8 +20,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE, GOLDEN = ROOT / "docs/methods.md", ROOT / "tests/algorithms/golden.json"
 # where all methods stand beside each other, and which do not by what a file says
 _BENCHMARK = CONF / "experiment/benchmark.yaml"
-COMPARISONS = (CONF / "experiment/compare/mnist.yaml", _BENCHMARK)
-JOBS = ROOT / "scripts/papers/benchmark.yaml"  # which lists all but oracle for one federation
+COMPARISONS = (
+    CONF / "experiment/compare/mnist.yaml",
+    _BENCHMARK,
+    *sorted((CONF / "experiment/benchmark").glob("*.yaml")),
+)
+JOBS = sorted((ROOT / "scripts/papers").glob("benchmark*.yaml"))  # all but oracle where no groups
 NAMES = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
 _SWEPT = re.compile(r"(?<=algorithm[:=])( ?)((?:\w+,){9,}\w+)")
 _ORDER = re.compile(r"^(  order: \[)(.*)\]$", re.MULTILINE)
@@ -95,7 +99,8 @@ def main() -> None:
         text = file.read_text()
         file.write_text(completed(text, left_out(text)))
     aside = [*left_out(_BENCHMARK.read_text()), "oracle"]
-    JOBS.write_text(completed(JOBS.read_text(), aside))
+    for file in JOBS:
+        file.write_text(completed(file.read_text(), aside))
     missing = [name for name in NAMES if name not in json.loads(GOLDEN.read_text())]
     if missing:
         subprocess.run(

@@ -61,10 +61,16 @@ def test_the_shipped_list_has_every_experiment_of_the_papers() -> None:
     assert 15 < must < 30  # hours of what comes before the convolutional networks
 
 
-def test_the_list_of_the_benchmark_has_every_federation_within_ten_hours() -> None:
-    text = (CONF / "experiment" / "benchmark.yaml").read_text()
+@pytest.mark.parametrize(
+    ("experiment", "listed"), [("benchmark", "benchmark"), ("benchmark/v1", "benchmark_v1")]
+)
+def test_the_list_of_a_benchmark_has_every_federation_within_ten_hours(
+    experiment: str, listed: str
+) -> None:
+    text = (CONF / "experiment" / f"{experiment}.yaml").read_text()
     swept = yaml.safe_load(text)["hydra"]["sweeper"]["params"]
-    entries = read_list(LIST.with_name("benchmark.yaml"))
+    entries = read_list(LIST.with_name(f"{listed}.yaml"))
+    assert {entry.experiment for entry in entries} == {experiment}
     assert sorted(f"case={case}" for case in swept["case"].split(",")) == sorted(
         entry.overrides[0] for entry in entries
     )

@@ -20,9 +20,10 @@ from torch import Tensor
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import UserError, require
+from fedclust.helpers.ranges import Fraction
 from fedclust.helpers.rng import Stream
 
-Assignment = Literal["balanced", "in_order", "uniform"] | Sequence[float]
+Assignment = Literal["balanced", "in_order", "uniform"] | Sequence[Fraction]
 
 
 @runtime_checkable

@@ -33,9 +33,9 @@ _MOST_INSIDE = 200 * 2**20
 _HEAD = "archive.json"
 # of a job, beside the numbers below
 _WHOLE = ("config.yaml", "federation.json", "status.json", "versions.json")
-_METRICS = frozenset(
-    {"accuracy", "bytes", "churn", "gradient_steps", "num_clusters", "num_clusters_found"}
-    | {"purity", "ari", "seconds"}
+_METRICS = (  # the ARI follows from the groups and labels of the clients
+    *("accuracy", "bytes", "churn", "gradient_steps", "num_clusters", "num_clusters_found"),
+    *("purity", "seconds"),
 )
 _CLIENT = ("seed", "round", "client", "group", "label", "test_count", "correct")
 _OF_A_SEARCH = ("search.yaml", "trials.csv", "best.yaml")
@@ -82,7 +82,7 @@ def pack(runs: Path, method: str, contact: str, own: Path | None, version: str =
             federation; the first one is named.
     """
     bench = frozen(version)
-    jobs = [job for job in job_folders(runs) if _is_done(job) and method_of(job) == method]
+    jobs = [job for job in job_folders(runs) if is_done(job) and method_of(job) == method]
     if missing := sorted(set(bench.federations) - {case_of(job) for job in jobs}):
         raise RunFolderError(
             f"{runs} has no finished job of algorithm={method} in {', '.join(missing)}"
@@ -141,7 +141,7 @@ def check(archive: Archive, bench: Frozen, folder: Path) -> list[Path]:
             raise DataError(f"{job.name} is of {method_of(job)}, not of {archive.head['method']}")
         if difference := bench.difference(job):
             raise DataError(f"{job.name} is no job of {bench.name}: {difference}")
-        if not _is_done(job):
+        if not is_done(job):
             raise DataError(f"{job.name} is not done")
     if missing := sorted(set(bench.federations) - {case_of(job) for job in jobs}):
         raise DataError(f"the archive has no job in {', '.join(missing)}")
@@ -183,13 +183,20 @@ def of_a_search(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def packed_files(files: Mapping[str, bytes]) -> bytes:
-    """An archive whose bytes depend on the files' names and contents alone."""
+    """An archive whose bytes depend on the files' names and contents alone.
+
+    Raises:
+        ConfigError: for a name of more than 255 letters, or with a part of more than 100.
+    """
     made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as archive:
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name in sorted(files):
             head = tarfile.TarInfo(name)
             head.size = len(files[name])
-            archive.addfile(head, io.BytesIO(files[name]))
+            try:
+                archive.addfile(head, io.BytesIO(files[name]))
+            except ValueError as error:
+                raise ConfigError(f"{name} cannot be packed: {error}") from error
     return lzma.compress(made.getvalue(), preset=9)
 
 
@@ -217,7 +224,7 @@ def unpacked(file: Path) -> dict[str, bytes]:
     return files
 
 
-def _is_done(job: Path) -> bool:
+def is_done(job: Path) -> bool:
     """Whether a job has ended; one that is just starting has no status yet."""
     status = job / "status.json"
     return status.is_file() and json.loads(status.read_text()).get("state") == "done"

@@ -19,33 +19,25 @@ name `fedclust tune` goes on with them.
 from __future__ import annotations
 
 import argparse
-import io
-import json
-import lzma
-import re
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import pandas as pd
-
+from fedclust.benchmark.archive import (
+    ENDING,
+    is_done,
+    of_a_search,
+    packed_files,
+    read_by_a_page,
+)
 from fedclust.helpers.errors import DataError, RunFolderError, UserError
 from fedclust.helpers.files import atomic_write
 from fedclust.report.reading import job_folders
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmark"
 KEPT, SEARCHES = _PAGE / "runs", _PAGE / "searches"
-# of a job, beside rounds.csv, clients.parquet and the first seed's distances
-_WHOLE = ("config.yaml", "federation.json", "status.json", "versions.json")
-_METRICS = (
-    *("accuracy", "bytes", "churn", "gradient_steps", "num_clusters", "num_clusters_found"),
-    *("purity", "seconds"),
-)
-_CLIENT = ["seed", "round", "client", "group", "label", "test_count", "correct"]
-_OF_A_SEARCH = ("search.yaml", "trials.csv", "best.yaml")
 _CASE = "case=benchmark_"
-_ENDING = ".tar.xz"
 
 
 def keep(folder: Path, kept: Path = KEPT) -> list[Path]:
@@ -58,12 +50,12 @@ def keep(folder: Path, kept: Path = KEPT) -> list[Path]:
         UserError: for a folder without finished jobs of the benchmark.
     """
     jobs = job_folders(folder) if folder.is_dir() else ()
-    return _kept(folder, {job.name: _read_by_a_page(job) for job in jobs if _done(job)}, kept)
+    return _kept(folder, {job.name: _with_distances(job) for job in jobs if is_done(job)}, kept)
 
 
 def keep_searches(folder: Path, kept: Path = SEARCHES) -> list[Path]:
     """Pack the searches of a folder, as `keep` packs jobs."""
-    of = {file.parent.name: _of_a_search(file.parent) for file in folder.glob("*/search.yaml")}
+    of = {file.parent.name: of_a_search(file.parent) for file in folder.glob("*/search.yaml")}
     return _kept(folder, of, kept)
 
 
@@ -77,7 +69,7 @@ def _kept(folder: Path, found: Mapping[str, Iterable[tuple[str, bytes]]], kept: 
         raise RunFolderError(f"{folder} has no finished job of experiment=benchmark, and no search")
     written = []
     for case, names in sorted(of.items()):
-        archive = kept / f"{case}{_ENDING}"
+        archive = kept / f"{case}{ENDING}"
         files = {
             name: data
             for name, data in (_read(archive) if archive.exists() else {}).items()
@@ -85,7 +77,7 @@ def _kept(folder: Path, found: Mapping[str, Iterable[tuple[str, bytes]]], kept: 
         }
         for name in names:
             files |= {f"{name}/{inside}": data for inside, data in found[name]}
-        packed = _packed(files)
+        packed = packed_files(files)
         if not archive.exists() or archive.read_bytes() != packed:
             archive.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(archive, packed)
@@ -96,7 +88,7 @@ def _kept(folder: Path, found: Mapping[str, Iterable[tuple[str, bytes]]], kept: 
 def restore(folder: Path, kept: Path = KEPT) -> int:
     """Unpack all archives into a folder, without replacing a job there; returns how many jobs."""
     made = set()
-    for archive in sorted(kept.glob(f"*{_ENDING}")):
+    for archive in sorted(kept.glob(f"*{ENDING}")):
         files = _read(archive)
         jobs = {name.partition("/")[0] for name in files}
         made |= {job for job in jobs if not (folder / job).exists()}
@@ -107,61 +99,16 @@ def restore(folder: Path, kept: Path = KEPT) -> int:
     return len(made)
 
 
-def _read_by_a_page(job: Path) -> Iterator[tuple[str, bytes]]:
-    """The files of a job, with as much of each as a leaderboard reads."""
-    for name in _WHOLE:
-        if (job / name).is_file():
-            data = (job / name).read_bytes()
-            if name == "config.yaml":  # where the data lay says nothing elsewhere
-                data = re.sub(rb"(?m)^( *root): .*$", rb"\1: data", data)
-            yield name, data
-    head, *rows = (job / "rounds.csv").read_text().splitlines()
-    lines = [head, *map(_short, (row for row in rows if row.split(",")[2] in _METRICS))]
-    yield "rounds.csv", "".join(f"{line}\n" for line in lines).encode()
-    if (job / "clients.parquet").is_file():
-        clients = pd.read_parquet(job / "clients.parquet")
-        last, first = clients["round"].max(), clients["seed"].min()
-        some = clients[(clients["round"] == last) | (clients["seed"] == first)]
-        columns = [name for name in _CLIENT if name in clients]
-        # the archive compresses better, across the jobs
-        yield "clients.parquet", some[columns].to_parquet(index=False, compression=None)
+def _with_distances(job: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of a job that a page reads, with the first seed's distances."""
+    yield from read_by_a_page(job)
     arrays = sorted((job / "arrays").glob("seed=*/distance.npy"), key=lambda one: _seed(one.parent))
     for file in arrays[:1]:
         yield file.relative_to(job).as_posix(), file.read_bytes()
 
 
-def _of_a_search(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """What a search goes on with, and what it has found."""
-    for name in _OF_A_SEARCH:
-        if (folder / name).is_file():
-            yield name, (folder / name).read_bytes()
-
-
 def _seed(folder: Path) -> int:
     return int(folder.name.removeprefix("seed="))
-
-
-def _short(row: str) -> str:
-    """A row of rounds.csv; of seconds, which no two runs have alike, to a thousandth."""
-    before, _, value = row.rpartition(",")
-    return f"{before},{float(value):.3f}" if before.endswith("seconds") else row
-
-
-def _done(job: Path) -> bool:
-    """Whether a job has ended; one that is just starting has no status yet."""
-    status = job / "status.json"
-    return status.is_file() and json.loads(status.read_text()).get("state") == "done"
-
-
-def _packed(files: dict[str, bytes]) -> bytes:
-    """An archive whose bytes depend on the files' names and contents alone."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for name in sorted(files):
-            head = tarfile.TarInfo(name)
-            head.size = len(files[name])
-            archive.addfile(head, io.BytesIO(files[name]))
-    return lzma.compress(made.getvalue(), preset=9)
 
 
 def _read(archive: Path) -> dict[str, bytes]:

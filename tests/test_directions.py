@@ -20,7 +20,8 @@ LINES = (
     ("__main__",),
     ("commands",),
     ("launch",),
-    ("benchmark", "papers", "tuning"),
+    ("benchmark",),
+    ("papers", "tuning"),
     ("runtime", "report"),
     ("config",),
     (
@@ -48,7 +49,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # kinds in CHOSEN needs none.
 BUDGET = {
     "algorithms": 3891,
-    "benchmark": 406,
+    "benchmark": 430,
     "cluster_methods": 424,
     "cluster_metrics": 349,
     "commands": 934,
@@ -56,7 +57,7 @@ BUDGET = {
     "core": 2530,
     "datasets": 4009,
     "engines": 5846,
-    "files": 205,
+    "files": 212,
     "helpers": 1330,
     "launch": 1950,
     "metrics": 771,

@@ -15,17 +15,18 @@ import json
 import lzma
 import re
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fedclust.benchmark.frozen import Frozen, case_of, frozen
+from fedclust.benchmark.frozen import Frozen, case_of, choice_of, config_of, frozen, json_of
 from fedclust.helpers.errors import ConfigError, DataError, RunFolderError
 from fedclust.helpers.files import atomic_write
 from fedclust.report.reading import job_folders
+from fedclust.tuning.tuned import best_file
 
 ENDING = ".tar.xz"
 MOST = 3 * 2**20  # bytes of an archive
@@ -112,6 +113,8 @@ def opened(file: Path) -> tuple[Archive, Frozen]:
         UserError: for what is no archive, for a name that it may not have, and for a benchmark
             that is not the one here.
     """
+    if not file.is_file():
+        raise DataError(f"there is no file {file}")
     try:
         files = unpacked(file)
         head = json.loads(files.get(_HEAD, b"null"))
@@ -150,9 +153,7 @@ def check(archive: Archive, bench: Frozen, folder: Path) -> list[Path]:
 
 def method_of(job: Path) -> str:
     """The choice of `algorithm` of a job."""
-    from fedclust.config.read import read_config
-
-    return str(read_config(job / "config.yaml").get("choices", {}).get("algorithm"))
+    return choice_of(job, "algorithm")
 
 
 def read_by_a_page(job: Path) -> Iterator[tuple[str, bytes]]:
@@ -227,17 +228,15 @@ def unpacked(file: Path) -> dict[str, bytes]:
 def is_done(job: Path) -> bool:
     """Whether a job has ended; one that is just starting has no status yet."""
     status = job / "status.json"
-    return status.is_file() and json.loads(status.read_text()).get("state") == "done"
+    return status.is_file() and json_of(status).get("state") == "done"
 
 
-def _searches(jobs: list[Path]) -> Iterator[Path]:
+def _searches(jobs: Sequence[Path]) -> Iterator[Path]:
     """The folders of the searches that tuned some jobs."""
-    from fedclust.config.read import read_config
-
     for job in jobs:
-        if tuned := read_config(job / "config.yaml").get("tuned"):
-            best = Path(str(tuned))
-            yield best.parent if best.suffix == ".yaml" else best
+        config = config_of(job)
+        if tuned := config.get("tuned"):
+            yield best_file(Path(str(tuned)), config["choices"]).parent
 
 
 def _code(own: Path) -> Iterator[tuple[str, bytes]]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from fedclust.config.read import read_config
 from fedclust.config.schema import is_setting, relevant
@@ -54,7 +56,7 @@ class Frozen:
         facts, case = facts_of(job), case_of(job)
         if case not in self.federations:
             return f"its federation {case} is none of {self.name}"
-        rounds = _json(job / "versions.json").get("rounds")
+        rounds = json_of(job / "versions.json").get("rounds")
         if rounds != self.rounds:
             return f"its rounds are of version {rounds}, and those of {self.name} of {self.rounds}"
         frozen = dict(_flat(self.federations[case]))
@@ -86,7 +88,17 @@ def digest_of(content: Mapping[str, Any]) -> str:
 
 def case_of(job: Path) -> str:
     """The federation of a job, as its choice of `case`."""
-    return str(_config(job).get("choices", {}).get("case"))
+    return choice_of(job, "case")
+
+
+def choice_of(job: Path, group: str) -> str:
+    """What a job has chosen of a group.
+
+    Raises:
+        DataError: for a config that cannot be read.
+    """
+    choices = config_of(job).get("choices")
+    return str(choices.get(group)) if isinstance(choices, Mapping) else ""
 
 
 def facts_of(job: Path) -> dict[str, Any]:
@@ -95,10 +107,10 @@ def facts_of(job: Path) -> dict[str, Any]:
     Raises:
         DataError: for a file that is missing or cannot be read.
     """
-    data = _json(job / "federation.json").get("data")
+    data = json_of(job / "federation.json").get("data")
     if not isinstance(data, Mapping):
         raise DataError(f"{job / 'federation.json'} has no digests of the data")
-    return {"setting": setting_of(_config(job)), "data": dict(data)}
+    return {"setting": setting_of(config_of(job)), "data": dict(data)}
 
 
 def setting_of(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,24 +120,29 @@ def setting_of(config: Mapping[str, Any]) -> dict[str, Any]:
         config: resolved.
     """
     kept = {name: value for name, value in relevant(config).items() if is_setting(name)}
-    solver = config.get("solver", {})
+    solver = config.get("solver")
+    solver = solver if isinstance(solver, Mapping) else {}
     return kept | {"local work": {name: solver.get(name) for name in _WORK}}
 
 
-def _config(job: Path) -> dict[str, Any]:
-    config = read_config(job / "config.yaml")
-    if not isinstance(config, dict):
-        raise DataError(f"{job / 'config.yaml'} is no mapping")
-    return config
+def config_of(job: Path) -> dict[str, Any]:
+    """The resolved config of a job; `DataError` where it cannot be read."""
+    return _mapping(job / "config.yaml", read_config)
 
 
-def _json(file: Path) -> dict[str, Any]:
+def json_of(file: Path) -> dict[str, Any]:
+    """What a JSON file of a job holds; `DataError` where it cannot be read."""
+    return _mapping(file, lambda path: json.loads(harmless(path).read_text(encoding="utf-8")))
+
+
+def _mapping(file: Path, read: Callable[[Path], Any]) -> dict[str, Any]:
     try:
-        content = json.loads(harmless(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read: {error}") from error
+        content = read(file)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
+        raise DataError(f"{file.parent.name}/{file.name} cannot be read: {why}") from error
     if not isinstance(content, dict):
-        raise DataError(f"{file} is no mapping")
+        raise DataError(f"{file.parent.name}/{file.name} is no mapping")
     return content
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedclust.benchmark.frozen import Frozen, case_of
-from fedclust.config.read import read_config
+from fedclust.benchmark.frozen import Frozen, case_of, config_of
 from fedclust.config.schema import part_of
 from fedclust.helpers.errors import DataError
 
@@ -64,9 +63,12 @@ def verify(
         DataError: for a job that was asked for with keys that no submission may set.
     """
     draw = random.SystemRandom()
-    jobs = {case_of(job): job for job in sorted((folder / "jobs").iterdir())}
+    jobs: dict[str, list[Path]] = {}  # with and without a search
+    for job in sorted((folder / "jobs").iterdir()):
+        jobs.setdefault(case_of(job), []).append(job)
     for case in draw.sample(sorted(jobs), min(federations, len(jobs))):
-        config = read_config(jobs[case] / "config.yaml")
+        job = draw.choice(jobs[case])
+        config = config_of(job)
         some = sorted(draw.sample(list(config["seeds"]), min(seeds, len(config["seeds"]))))
         code = folder / "code"
         again = run(
@@ -76,7 +78,7 @@ def verify(
             ],
             code if code.is_dir() else None,
         )
-        yield Compared(case, some, _apart(jobs[case], again, some))
+        yield Compared(case, some, _apart(job, again, some))
 
 
 def _asked(config: dict[str, object], folder: Path) -> Iterator[str]:
@@ -85,17 +87,16 @@ def _asked(config: dict[str, object], folder: Path) -> Iterator[str]:
     Raises:
         DataError: for a key that is not the method's.
     """
-    for text in map(str, config.get("overrides") or []):  # type: ignore[call-overload]
+    overrides = config.get("overrides")
+    for text in map(str, overrides if isinstance(overrides, list) else ()):
         key = text.partition("=")[0].lstrip("+")
         if key in _NOT_ASKED:
             continue
         if part_of(key) != "method":
             raise DataError(f"{text} is not an option of the method, so it is not run")
         yield text
-    if tuned := config.get("tuned"):
-        name = Path(str(tuned))
-        name = name.parent if name.suffix == ".yaml" else name
-        yield f"tuned={folder / 'searches' / name.name / 'best.yaml'}"
+    if config.get("tuned"):
+        yield f"tuned={folder / 'searches'}"
 
 
 def _apart(before: Path, again: Path, seeds: Sequence[int]) -> float:
@@ -108,6 +109,9 @@ def _apart(before: Path, again: Path, seeds: Sequence[int]) -> float:
 
 
 def _accuracy(job: Path, seeds: Sequence[int]) -> pd.Series[float]:
-    rows = pd.read_csv(job / "rounds.csv")
-    some = rows[(rows["metric"] == "accuracy") & rows["seed"].isin(list(seeds))]
-    return some.set_index(["seed", "round"])["value"].sort_index()
+    try:
+        rows = pd.read_csv(job / "rounds.csv")
+        some = rows[(rows["metric"] == "accuracy") & rows["seed"].isin(list(seeds))]
+        return pd.to_numeric(some.set_index(["seed", "round"])["value"]).sort_index()
+    except (OSError, KeyError, ValueError) as error:
+        raise DataError(f"{job.name}/rounds.csv cannot be read: {error}") from error

@@ -19,25 +19,25 @@ class _Parser(argparse.ArgumentParser):
 
 
 def command(arguments: Sequence[str]) -> None:
-    """Pack or verify.
+    """Pack, verify or draw.
 
     Raises:
         UserError: for jobs or an archive that are not of the frozen benchmark, in one line.
     """
     parser = _Parser(prog="fedclust benchmark")
-    parts = parser.add_subparsers(dest="what", required=True)
-    packing = parts.add_parser("pack", help="write METHOD.tar.xz from a folder of jobs")
-    packing.add_argument("folder", type=Path, help="such as outputs/benchmark/v1")
-    packing.add_argument("method", help="the choice of algorithm")
-    packing.add_argument("--contact", required=True, help="whom to write to about it")
-    packing.add_argument("--config-dir", type=Path, help="of a method of your own")
-    packing.add_argument("--version", default="v1", help="of the benchmark; v1 if not given")
-    verifying = parts.add_parser("verify", help="compare an archive with the frozen benchmark")
+    parts = parser.add_subparsers(dest="what", required=True, metavar="pack, verify or draw")
+    packing = parts.add_parser("pack")  # `fedclust --help` says what each is
+    packing.add_argument("folder", type=Path)
+    packing.add_argument("method")
+    packing.add_argument("--contact", required=True)
+    packing.add_argument("--config-dir", type=Path)
+    packing.add_argument("--version", default="v1")
+    verifying = parts.add_parser("verify")
     verifying.add_argument("archive", type=Path)
-    verifying.add_argument("--run", action="store_true", help="run its code, and compare numbers")
-    drawing = parts.add_parser("draw", help="write six held-out federations of a seed")
-    drawing.add_argument("seed", help="any text")
-    drawing.add_argument("folder", type=Path, help="a new folder, for --config-dir")
+    verifying.add_argument("--run", action="store_true")
+    drawing = parts.add_parser("draw")
+    drawing.add_argument("seed")
+    drawing.add_argument("folder", type=Path)
     asked = parser.parse_args(list(arguments))
     if asked.what == "pack":
         _pack(asked)

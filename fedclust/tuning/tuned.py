@@ -69,7 +69,7 @@ def apply_tuned(
         raise ConfigError(f"tuned: {str(error).partition(chr(10))[0]}") from error
     if named is None:
         return config, {}, {}
-    file = _file(Path(str(named)), choices)
+    file = best_file(Path(str(named)), choices)
     found = _read(file)
     for group in _SAME:
         there, here = found["choices"].get(group), choices.get(group)
@@ -106,8 +106,8 @@ def with_values(
     return changed
 
 
-def _file(path: Path, choices: Mapping[str, Any]) -> Path:
-    """The file itself, or the one in a folder that is for these choices."""
+def best_file(path: Path, choices: Mapping[str, Any]) -> Path:
+    """The file itself, or the one in a folder that is for these choices; `ConfigError` without."""
     if not path.is_dir():
         require(path.is_file(), "tuned", path, "a best.yaml of `fedclust tune`, or its folder")
         return path

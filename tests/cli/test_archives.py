@@ -13,6 +13,7 @@ import yaml
 from cli.conftest import Cli, put, rounds_of
 
 from fedclust.benchmark import archive, frozen, held_out
+from fedclust.commands import COMMANDS
 from fedclust.config.versions import ROUNDS
 from fedclust.report.reading import job_folders
 
@@ -86,6 +87,43 @@ def test_an_archive_says_what_it_is_and_its_numbers_come_out_again(
     assert again.out.count("equal to the digit") == 2
 
 
+def test_a_tuned_job_brings_the_search_that_found_its_settings(fedclust: Cli, packed: Path) -> None:
+    own, told = ("--config-dir", "mine"), ("experiment=benchmark/tiny", "algorithm=server_momentum")
+    fedclust.done("tune", *own, *told, "trials=2", "tuning_seeds=[1000]", "algorithm.beta=0.5")
+    fedclust.done("run", *own, *told, "tuned=outputs/benchmark/tiny-tuning")
+    shutil.rmtree("outputs/benchmark/tiny/report", ignore_errors=True)
+    for job in Path("outputs/benchmark/tiny").glob("server_momentum*"):
+        if "tuned" not in job.name:
+            shutil.rmtree(job)
+    pack = ("pack", "outputs/benchmark/tiny", "server_momentum", "--contact", "a@b")
+    fedclust.done("benchmark", *pack, *own, "--version", "tiny")
+    names = [name for name in archive.unpacked(packed) if name.startswith("searches/")]
+    assert len([name for name in names if name.endswith("best.yaml")]) == 2
+    shutil.rmtree("outputs/benchmark/tiny-tuning")
+    again = fedclust.done("benchmark", "verify", str(packed), "--run")
+    assert again.out.count("equal to the digit") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("turned/config.yaml", "[", "config.yaml cannot be read"),
+        ("turned/config.yaml", "[]", "config.yaml is no mapping"),
+        ("turned/config.yaml", "choices: 3", "is of , not of server_momentum"),
+        ("turned/status.json", "[]", "status.json is no mapping"),
+        ("turned/federation.json", "{", "federation.json cannot be read"),
+        ("turned/federation.json", "{}", "has no digests of the data"),
+    ],
+)
+def test_a_damaged_file_of_an_archive_is_one_line(
+    fedclust: Cli, packed: Path, name: str, text: str, says: str
+) -> None:
+    files = archive.unpacked(packed)
+    (key,) = (one for one in files if one.endswith(name))
+    packed.write_bytes(archive.packed_files(files | {key: text.encode()}))
+    fedclust.refused("benchmark", "verify", str(packed), says=says)
+
+
 def test_numbers_that_do_not_come_out_are_refused(fedclust: Cli, packed: Path) -> None:
     files = archive.unpacked(packed)
     for name in [one for one in files if one.endswith("rounds.csv")]:
@@ -135,8 +173,14 @@ def test_a_link_and_what_is_no_archive_are_refused(fedclust: Cli, tmp_path: Path
     (tmp_path / "link.tar.xz").write_bytes(made.getvalue())
     fedclust.refused("benchmark", "verify", "link.tar.xz", says="which no archive may hold")
     fedclust.refused("benchmark", "verify", "text.tar.xz", says="is no archive")
-    fedclust.refused("benchmark", "verify", "gone.tar.xz", says="gone.tar.xz")
+    fedclust.refused("benchmark", "verify", "gone.tar.xz", says="there is no file gone.tar.xz")
     fedclust.refused("benchmark", "verify", says="the following arguments are required: archive")
+    fedclust.refused("benchmark", says="are required: pack, verify or draw")
+
+
+def test_the_help_names_every_command(fedclust: Cli) -> None:
+    shown = fedclust.done("--help").out
+    assert [name for name in COMMANDS if f"\n  fedclust {name} " not in shown] == []
 
 
 def test_keys_that_are_not_the_methods_are_not_run(fedclust: Cli, packed: Path) -> None:

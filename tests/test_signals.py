@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 
 import pytest
 
+from fedclust.helpers.prose import complain
 from fedclust.helpers.signals import Signals, at_once, ending
 from fedclust.launch.failures import attempt
 
@@ -137,6 +139,20 @@ def test_a_storm_of_signals_is_no_traceback(name: str, monkeypatch: pytest.Monke
         status, said = ended(__main__.main, [int(signum) for signum in storm])
         assert status in (130, 143, -signal.SIGINT, -signal.SIGTERM), said
         assert all(line.startswith("fedclust: interrupted by") for line in said.splitlines()), said
+
+
+def test_a_signal_is_told_while_the_stream_is_being_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Busy(TextIOWrapper):
+        def write(self, _: str, /) -> int:
+            raise RuntimeError("reentrant call inside <_io.BufferedWriter name=2>")
+
+    path = tmp_path / "said"
+    with path.open("wb") as file:
+        monkeypatch.setattr(sys, "stderr", Busy(file))
+        complain("interrupted by SIGINT")
+    assert path.read_text() == "fedclust: interrupted by SIGINT\n"
 
 
 def test_a_round_that_does_not_end_is_given_up_after_a_while() -> None:

@@ -57,4 +57,7 @@ def complain(message: str) -> None:
     if sys.stderr.isatty():
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
         line = wrapped(line, columns or _USUAL)
-    print(line, file=sys.stderr, flush=True)
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except RuntimeError:  # a signal's handler, called while this stream was being written
+        os.write(sys.stderr.fileno(), f"{line}\n".encode(errors="backslashreplace"))

@@ -14,7 +14,7 @@ JAX := .venv-jax
 FOR := 3.12
 # tests that need minutes each, or an environment of their own, are for other targets
 DEFAULT := not slow and not sklearn_extra and not ray and not flwr
-CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet kmedoids
+CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet
 
 # what is compiled once is read by the hundreds of processes that tests start
 export PYTHONDONTWRITEBYTECODE :=

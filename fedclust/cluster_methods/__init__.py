@@ -56,7 +56,7 @@ def noise_as_cluster(found: NDArray[Any]) -> NDArray[Any]:
 
 
 def random_state(stream: Stream) -> int:
-    """A seed below 2^31, as scikit-learn and kmedoids take them."""
+    """A seed below 2^31, as scikit-learn takes them."""
     return int(stream.key >> 33)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedclust.cluster_methods import CountOrAuto, Floats, Labels, Split, random_state
+from fedclust.cluster_methods.fasterpam import build, fasterpam
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ranges import AtLeastOne, Starts
 from fedclust.helpers.rng import Stream
@@ -34,20 +35,14 @@ class KMedoids(CountOrAuto):
 
     def _fasterpam(self, distance: Floats, k: int, stream: Stream) -> Labels:
         """Labels of the start with the least sum of distances, the first of equals."""
-        import kmedoids  # which imports scikit-learn, a second
 
-        runs = [
-            kmedoids.fasterpam(
-                distance,
-                k,
-                self.max_iter,
-                init="build" if start == 0 else "random",
-                random_state=random_state(stream.fold(start)),
-                n_cpu=1,  # its parallel version visits candidates in another order
-            )
-            for start in range(self.starts)
-        ]
-        return np.asarray(min(runs, key=lambda run: run.loss).labels, np.int64)
+        def run(start: int) -> tuple[Labels, float]:
+            draw = np.random.default_rng(random_state(stream.fold(start)))
+            order, size = draw.permutation(len(distance)), len(distance)
+            medoids = draw.choice(size, k, replace=False) if start else build(distance, k)
+            return fasterpam(distance, medoids, order, self.max_iter)
+
+        return min(map(run, range(self.starts)), key=lambda found: found[1])[0]
 
 
 def alternate(distance: Floats, k: int, max_iter: int) -> Labels:

@@ -21,7 +21,6 @@ _PACKAGES = (
     "torchvision",
     "numpy",
     "scikit-learn",
-    "kmedoids",
     "hydra-core",
     "omegaconf",
 )

@@ -48,7 +48,6 @@ SECONDS = 300  # of processor time for one mutant; one that never ends is killed
 WARM = (
     "hydra",
     "hydra_plugins",
-    "kmedoids",
     "pandas",
     "pyarrow.parquet",
     "pytest",

@@ -26,6 +26,8 @@ from fedclust.helpers.files import harmless
 VERSIONS = Path(__file__).parent
 # of the local solver: how much work a client does in a round; its rate may be tuned
 _WORK = ("batch_size", "drop_last", "epochs", "steps")
+# of a part: where its file lies; what it holds is in the digests of the data
+_PLACES = ("path",)
 
 
 @dataclass(frozen=True)
@@ -119,10 +121,17 @@ def setting_of(config: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         config: resolved.
     """
-    kept = {name: value for name, value in relevant(config).items() if is_setting(name)}
+    kept = {name: _anywhere(v) for name, v in relevant(config).items() if is_setting(name)}
     solver = config.get("solver")
     solver = solver if isinstance(solver, Mapping) else {}
     return kept | {"local work": {name: solver.get(name) for name in _WORK}}
+
+
+def _anywhere(part: Any) -> Any:
+    """A part of a config without the places of files."""
+    if not isinstance(part, Mapping):
+        return part
+    return {name: value for name, value in part.items() if name not in _PLACES}
 
 
 def config_of(job: Path) -> dict[str, Any]:

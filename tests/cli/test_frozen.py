@@ -16,8 +16,8 @@ from fedclust.config.versions import ROUNDS
 NAMES = sorted(file.stem for file in VERSIONS.glob("*.json"))
 
 
-def test_there_is_a_benchmark_and_a_first_look() -> None:
-    assert NAMES == ["v1", "v1_quick"]
+def test_there_is_a_benchmark_with_a_natural_block_and_a_first_look() -> None:
+    assert NAMES == ["v1", "v1_natural", "v1_quick"]
 
 
 @pytest.mark.full

@@ -41,9 +41,12 @@ USAGE = """usage: fedclust COMMAND …
   fedclust data NAME …               download data sets: mnist, cifar10, …
   fedclust example NAME [FOLDER]     write an example to start from: own_algorithm
   fedclust benchmark pack FOLDER METHOD --contact WHO [--config-dir DIR] [--version v1]
+                      [--without CASE …]
                                      write an archive of a method's jobs of the benchmark
   fedclust benchmark verify ARCHIVE [--run]
                                      hold it against the benchmark; --run runs its code
+  fedclust benchmark page FOLDER … --to FILE.md
+                                     make the page of standings from archives and jobs
   fedclust benchmark draw SEED FOLDER
                                      write six federations that are drawn from a seed
   fedclust doctor [KEY=VALUE …]      show versions for bug reports, and which features lack

@@ -23,7 +23,7 @@ from typing import Any
 import pandas as pd
 
 from fedclust.benchmark.frozen import Frozen, case_of, choice_of, config_of, frozen, json_of
-from fedclust.helpers.errors import ConfigError, DataError, RunFolderError
+from fedclust.helpers.errors import ConfigError, DataError, RunFolderError, require
 from fedclust.helpers.files import atomic_write
 from fedclust.report.reading import job_folders
 from fedclust.tuning.tuned import best_file
@@ -35,8 +35,8 @@ _HEAD = "archive.json"
 # of a job, beside the numbers below
 _WHOLE = ("config.yaml", "federation.json", "status.json", "versions.json")
 _METRICS = (  # the ARI follows from the groups and labels of the clients
-    *("accuracy", "bytes", "churn", "gradient_steps", "num_clusters", "num_clusters_found"),
-    *("purity", "seconds"),
+    *("accuracy", "auroc", "bytes", "churn", "f1_macro", "gradient_steps", "mae"),
+    *("num_clusters", "num_clusters_found", "purity", "seconds"),
 )
 _CLIENT = ("seed", "round", "client", "group", "label", "test_count", "correct")
 _OF_A_SEARCH = ("search.yaml", "trials.csv", "best.yaml")
@@ -68,7 +68,14 @@ class Archive:
             file.write_bytes(content)
 
 
-def pack(runs: Path, method: str, contact: str, own: Path | None, version: str = "v1") -> Path:
+def pack(
+    runs: Path,
+    method: str,
+    contact: str,
+    own: Path | None,
+    version: str = "v1",
+    without: Sequence[str] = (),
+) -> Path:
     """Write METHOD.tar.xz, beside the folder of the jobs.
 
     Args:
@@ -77,14 +84,21 @@ def pack(runs: Path, method: str, contact: str, own: Path | None, version: str =
         contact: whom to write to about it.
         own: the folder given with --config-dir; None for a method of fedclust.
         version: of the benchmark.
+        without: federations that the method cannot run in, so that it is not ranked.
 
     Raises:
-        UserError: where a federation has no finished job of the method, or a job is of another
-            federation; the first one is named.
+        UserError: where a further federation has no finished job of the method, or a job is not
+            as the benchmark has it; the first one is named.
     """
     bench = frozen(version)
     jobs = [job for job in job_folders(runs) if is_done(job) and method_of(job) == method]
-    if missing := sorted(set(bench.federations) - {case_of(job) for job in jobs}):
+    require(
+        set(without) <= set(bench.federations),
+        "--without",
+        " ".join(without),
+        f"federations of {version}: {', '.join(bench.federations)}",
+    )
+    if missing := sorted(set(bench.federations) - {case_of(job) for job in jobs} - set(without)):
         raise RunFolderError(
             f"{runs} has no finished job of algorithm={method} in {', '.join(missing)}"
         )
@@ -97,7 +111,8 @@ def pack(runs: Path, method: str, contact: str, own: Path | None, version: str =
         files |= {f"searches/{folder.name}/{name}": text for name, text in of_a_search(folder)}
     if own is not None:
         files |= {f"code/{name}": content for name, content in _code(own)}
-    head = {"benchmark": version, "digest": bench.digest, "method": method, "contact": contact}
+    head: dict[str, Any] = {"benchmark": version, "digest": bench.digest, "method": method}
+    head |= {"contact": contact, "without": sorted(without)}
     files[_HEAD] = (json.dumps(head, indent=1) + "\n").encode()
     packed, archive = packed_files(files), runs.parent / f"{method}{ENDING}"
     if len(packed) > MOST:
@@ -146,7 +161,9 @@ def check(archive: Archive, bench: Frozen, folder: Path) -> list[Path]:
             raise DataError(f"{job.name} is no job of {bench.name}: {difference}")
         if not is_done(job):
             raise DataError(f"{job.name} is not done")
-    if missing := sorted(set(bench.federations) - {case_of(job) for job in jobs}):
+    without = archive.head.get("without")
+    told = set(without) if isinstance(without, list) else set()
+    if missing := sorted(set(bench.federations) - {case_of(job) for job in jobs} - told):
         raise DataError(f"the archive has no job in {', '.join(missing)}")
     return jobs
 

@@ -1,4 +1,4 @@
-"""`fedclust benchmark`: pack a method's jobs, verify such an archive, draw held-out federations."""
+"""`fedclust benchmark`: archives of a method's jobs, the page of all, held-out federations."""
 
 from __future__ import annotations
 
@@ -19,22 +19,27 @@ class _Parser(argparse.ArgumentParser):
 
 
 def command(arguments: Sequence[str]) -> None:
-    """Pack, verify or draw.
+    """Pack, verify, make the page or draw.
 
     Raises:
         UserError: for jobs or an archive that are not of the frozen benchmark, in one line.
     """
     parser = _Parser(prog="fedclust benchmark")
-    parts = parser.add_subparsers(dest="what", required=True, metavar="pack, verify or draw")
+    parts = parser.add_subparsers(dest="what", required=True, metavar="pack, verify, page or draw")
     packing = parts.add_parser("pack")  # `fedclust --help` says what each is
     packing.add_argument("folder", type=Path)
     packing.add_argument("method")
     packing.add_argument("--contact", required=True)
     packing.add_argument("--config-dir", type=Path)
     packing.add_argument("--version", default="v1")
+    packing.add_argument("--without", nargs="+", default=[], metavar="CASE")
     verifying = parts.add_parser("verify")
     verifying.add_argument("archive", type=Path)
     verifying.add_argument("--run", action="store_true")
+    paging = parts.add_parser("page")
+    paging.add_argument("folders", type=Path, nargs="+")
+    paging.add_argument("--to", type=Path, required=True)
+    paging.add_argument("--version", default="v1")
     drawing = parts.add_parser("draw")
     drawing.add_argument("seed")
     drawing.add_argument("folder", type=Path)
@@ -43,6 +48,8 @@ def command(arguments: Sequence[str]) -> None:
         _pack(asked)
     elif asked.what == "verify":
         _verify(asked.archive, asked.run)
+    elif asked.what == "page":
+        _page(asked.folders, asked.to, asked.version)
     else:
         _draw(asked.seed, asked.folder)
 
@@ -52,7 +59,7 @@ def _pack(asked: argparse.Namespace) -> None:
 
     if own := asked.config_dir:
         require(own.is_dir(), "--config-dir", own, "a folder")
-    made = pack(asked.folder, asked.method, asked.contact, own, asked.version)
+    made = pack(asked.folder, asked.method, asked.contact, own, asked.version, asked.without)
     print(f"{made}: {made.stat().st_size:,} bytes")
 
 
@@ -82,6 +89,13 @@ def _verify(file: Path, again: bool) -> None:
             worst = max(worst, one.apart)
     if worst > ROUNDING:
         raise DataError(f"{file} was not reproduced: {worst:.2f} points apart")
+
+
+def _page(folders: Sequence[Path], to: Path, version: str) -> None:
+    from fedclust.benchmark.write_page import write_page
+
+    for made in write_page(folders, to, version):
+        print(made)
 
 
 def _draw(seed: str, folder: Path) -> None:

@@ -54,7 +54,7 @@ def _worst_group(own: TestedClients) -> float:
     return fairness.worst_group(own.correct, own.count, own.group)
 
 
-def _hurt(own: TestedClients, alone: TestedClients | None) -> float:
+def hurt_clients(own: TestedClients, alone: TestedClients | None) -> float:
     """Percent of the clients tested in both that do worse than alone; NaN where there are none."""
     if alone is None:
         return np.nan
@@ -85,7 +85,7 @@ _MEASURES: dict[str, tuple[str, str, Callable[[TestedClients, TestedClients | No
         f"hurt against {_ALONE} (%)",
         f"percentage of clients that are more than {100 * fairness.MARGIN:g} points below their "
         f"accuracy when training alone ({_ALONE}) in the same seed",
-        _hurt,
+        hurt_clients,
     ),
 }
 
@@ -110,7 +110,7 @@ def _words(text: str, own: str) -> str:
 
 def fairness_table(arms: Sequence[Arm]) -> Table | None:
     """Spread, worst tenth, worst group and clients hurt; None without tested clients."""
-    served = {arm.label: by_seed for arm in arms if (by_seed := _by_seed(arm))}
+    served = {arm.label: by_seed for arm in arms if (by_seed := tested_clients(arm))}
     heads = [headline_of(arm.run.curves) for arm in arms if arm.label in served]
     if not heads:
         return None
@@ -143,7 +143,7 @@ def _beside(arm: Arm) -> tuple[str, str]:
     return arm.setting, arm.name.removeprefix(arm.algorithm)
 
 
-def _by_seed(arm: Arm) -> dict[int, TestedClients]:
+def tested_clients(arm: Arm) -> dict[int, TestedClients]:
     """The tested clients of every seed that did not fail."""
     rows = arm.run.final_clients
     rows = rows[rows["test_count"] > 0].sort_values("client")  # of those that are served

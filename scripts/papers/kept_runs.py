@@ -5,6 +5,9 @@ one archive per federation.
     python -m scripts.papers.kept_runs keep outputs/benchmark-laptop-tuning    pack searches
     python -m scripts.papers.kept_runs restore outputs/kept           unpack all, as jobs of a sweep
 
+`--kept docs/benchmark/v1` for another folder of archives of jobs, such as those of a benchmark that
+is still being run.
+
 A leaderboard takes hours of computing, on more than one machine and day. The archives hold what it
 reads of a job, a tenth of its size: some metrics of every round, and of clients and distances the
 last round and the first seed. A campaign does not compute those jobs again:
@@ -37,7 +40,8 @@ from fedclust.report.reading import job_folders
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmark"
 KEPT, SEARCHES = _PAGE / "runs", _PAGE / "searches"
-_CASE = "case=benchmark_"
+_CASE = "case="
+_PREFIX = "benchmark_"
 
 
 def keep(folder: Path, kept: Path = KEPT) -> list[Path]:
@@ -64,7 +68,7 @@ def _kept(folder: Path, found: Mapping[str, Iterable[tuple[str, bytes]]], kept: 
     of: dict[str, list[str]] = {}
     for name in found:
         if case := name.partition(_CASE)[2].partition(",")[0]:
-            of.setdefault(case, []).append(name)
+            of.setdefault(case.removeprefix(_PREFIX), []).append(name)
     if not of:
         raise RunFolderError(f"{folder} has no finished job of experiment=benchmark, and no search")
     written = []
@@ -126,15 +130,16 @@ def main(given: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=("keep", "restore"))
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--kept", type=Path, default=KEPT)
     asked = parser.parse_args(list(given))
     try:
         if asked.what == "keep":
             searches = any(asked.folder.glob("*/search.yaml"))
-            packed = keep_searches(asked.folder) if searches else keep(asked.folder)
+            packed = keep_searches(asked.folder) if searches else keep(asked.folder, asked.kept)
             for archive in packed:
                 print(archive)
         else:
-            print(f"{restore(asked.folder, KEPT)} jobs in {asked.folder}")
+            print(f"{restore(asked.folder, asked.kept)} jobs in {asked.folder}")
             tuning = asked.folder.with_name(f"{asked.folder.name}-tuning")
             print(f"{restore(tuning, SEARCHES)} searches in {tuning}")
     except UserError as error:

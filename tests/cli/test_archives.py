@@ -104,6 +104,56 @@ def test_a_tuned_job_brings_the_search_that_found_its_settings(fedclust: Cli, pa
     assert again.out.count("equal to the digit") == 2
 
 
+def test_the_page_has_a_row_for_an_archive_beside_jobs(
+    fedclust: Cli, packed: Path, tmp_path: Path
+) -> None:
+    """Every number of the row can be had from the files by hand."""
+    put(tmp_path / "tiny_natural.json", json.dumps({"rounds": ROUNDS, "federations": {}}))
+    frozen.frozen.cache_clear()
+    archives = tmp_path / "archives"
+    archives.mkdir()
+    packed.rename(archives / packed.name)
+    jobs = tmp_path / "outputs" / "benchmark" / "tiny"
+    for job in jobs.glob("server_momentum*"):
+        job.rename(tmp_path / job.name)
+    told = ("--config-dir", "mine", "experiment=benchmark/tiny", "num_clusters=4")
+    fedclust.done("run", *told, "algorithm=fedavg,local,ifca,oracle", "~algorithm.beta")
+    page = ("benchmark", "page", "archives", "outputs/benchmark/tiny", "--version", "tiny")
+    made = fedclust.done(*page, "--to", "docs/page.md")
+    assert made.out.split() == [
+        f"docs/page{name}" for name in (".md", "/data.md", "/scores.csv", "/at_a_glance.png")
+    ]
+    text = (tmp_path / "docs" / "page.md").read_text()
+    line = next(row for row in text.splitlines() if row.startswith("| server_momentum"))
+    last = {}
+    for job in (*jobs.iterdir(), *tmp_path.glob("server_momentum,*")):
+        if (job / "rounds.csv").is_file():
+            values = rounds_of(job, "accuracy")
+            last[job.name.partition(",")[0], frozen.case_of(job)] = [
+                values[seed, 1] for seed in (0, 1)
+            ]
+    mean = {key: 100 * sum(two) / 2 for key, two in last.items()}
+    shares = [
+        100 * (mean["server_momentum", case] - mean["fedavg", case]) / gap
+        for case in ("tiny/pairs", "tiny/turned")
+        if (gap := mean["oracle", case] - mean["fedavg", case]) > 1
+    ]
+    assert shares
+    assert f"| {sum(shares) / len(shares):.0f} | {min(shares):.0f} |".replace("-", "−") in line
+    scores = (tmp_path / "docs" / "page" / "scores.csv").read_text()
+    value = last["server_momentum", "tiny/turned"][1]
+    row = "tiny,number told,tiny/turned,server_momentum,1,accuracy"
+    assert f"{row},{100 * value:.6f}" in scores
+    # a job that is not of the benchmark ends it before anything is written
+    (tmp_path / "docs" / "page.md").unlink()
+    changed = next(jobs.glob("ifca*turned*")) / "config.yaml"
+    changed.write_text(changed.read_text().replace("batch_size: ", "batch_size: 1"))
+    refused = fedclust(*page, "--to", "docs/page.md")
+    assert refused.status == 2
+    assert "local work.batch_size" in refused.err
+    assert not (tmp_path / "docs" / "page.md").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [

@@ -1,0 +1,93 @@
+"""Writes the page of the benchmark from folders of archives and of jobs."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from fedclust.benchmark import page
+from fedclust.benchmark.archive import ENDING, check, opened
+from fedclust.benchmark.frozen import Frozen, case_of, frozen
+from fedclust.benchmark.results import Result, results
+from fedclust.helpers.errors import ConfigError, RunFolderError
+from fedclust.helpers.files import atomic_write
+from fedclust.report.reading import job_folders
+
+CHANGED = "changed.md"  # beside the page's data: what differs from an earlier one, by hand
+
+
+def write_page(folders: Sequence[Path], to: Path, version: str) -> list[Path]:
+    """Write the page, its data, scores and picture.
+
+    Args:
+        folders: of archives, or of jobs of an experiment.
+        to: the page; the others go to a folder beside it, of its name.
+        version: of the benchmark; its natural block is VERSION_natural.
+
+    Returns:
+        The files written.
+
+    Raises:
+        UserError: for a folder without either, and for a job or an archive that is not of the
+            benchmark; nothing is written then.
+    """
+    benches = [frozen(version), frozen(f"{version}_natural")]
+    found: dict[str, list[Result]] = {bench.name: [] for bench in benches}
+    with tempfile.TemporaryDirectory() as made:
+        for number, folder in enumerate(folders):
+            for bench, jobs in _jobs(folder, benches, Path(made) / str(number)):
+                found[bench.name] += results(jobs, bench)
+    planted, natural = (page.block(bench, found[bench.name]) for bench in benches)
+    beside = to.with_suffix("")
+    by_hand = beside / CHANGED
+    changed = by_hand.read_text(encoding="utf-8") if by_hand.is_file() else ""
+    text = page.page(planted, natural, beside.name, changed)
+    files = {beside / "data.md": page.data(planted, natural)}
+    files[beside / "scores.csv"] = page.scores([planted, natural])
+    beside.mkdir(parents=True, exist_ok=True)
+    for file, content in files.items():
+        atomic_write(file, content)
+    if planted.by_track:
+        atomic_write(beside / page.PICTURE, _picture(planted))
+        files[beside / page.PICTURE] = ""
+    atomic_write(to, text)
+    return [to, *files]
+
+
+def _jobs(
+    folder: Path, benches: Sequence[Frozen], made: Path
+) -> Iterable[tuple[Frozen, list[Path]]]:
+    """The jobs of a folder by version; those of archives are unpacked below `made`."""
+    if not folder.is_dir():
+        raise RunFolderError(f"{folder} is no folder of archives or jobs")
+    archives = sorted(folder.rglob(f"*{ENDING}"))
+    for file in archives:
+        archive, bench = opened(file)
+        if bench not in benches:
+            names = " or ".join(one.name for one in benches)
+            raise ConfigError(f"{file} is of {bench.name}, and the page is of {names}")
+        place = made / f"{file.parent.name}-{file.name.removesuffix(ENDING)}"
+        archive.into(place)
+        yield bench, check(archive, bench, place)
+    if archives:
+        return
+    jobs = job_folders(folder)
+    if not jobs:
+        raise RunFolderError(f"{folder} has no archives and no jobs")
+    for bench in benches:
+        own = [job for job in jobs if case_of(job) in bench.federations]
+        for job in own:
+            if difference := bench.difference(job):
+                raise ConfigError(f"{job} is no job of {bench.name}: {difference}")
+        yield bench, own
+
+
+def _picture(planted: page.Block) -> bytes:
+    from fedclust.benchmark.picture import at_a_glance
+
+    drawn = io.BytesIO()
+    _, found = planted.first
+    at_a_glance(found).savefig(drawn, format="png", metadata={"Software": None})
+    return drawn.getvalue()

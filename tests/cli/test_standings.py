@@ -1,0 +1,121 @@
+"""The benchmark's standings from made-up results, whose answers are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from fedclust.benchmark.results import TRACKS, Result
+from fedclust.benchmark.standings import standings
+from fedclust.report import fairness
+
+SEEDS = (0, 1, 2)
+ROUNDS = np.array([1, 10, 20])
+
+
+def result(method: str, case: str, score: float, *, cost: float = 1.0, **changed: object) -> Result:
+    """One whose seeds are 0.1 points around a score, which it reaches in two steps."""
+    client = np.arange(10)
+    right = np.full(10, round(score))
+    tested = fairness.TestedClients(client, client * 0, right, np.full(10, 100))
+    given: dict[str, object] = {
+        "title": case,
+        "metric": "accuracy",
+        "tuned": False,
+        "told": None,
+        "seeds": SEEDS,
+        "score": score + np.array([-0.1, 0.0, 0.1]),
+        "clients": dict.fromkeys(SEEDS, tested),
+        "at": ROUNDS,
+        "curve": np.array([0.0, score / 2, score]),
+        "spent": {"bytes": cost * ROUNDS, "gradient_steps": ROUNDS * 1.0},
+        "seconds": 1.0,
+        "guess": 10.0,
+        "redrawn": 0.0,
+        "commit": "abc",
+    }
+    return Result(method, case, **(given | changed))  # type: ignore[arg-type]
+
+
+def of(scores: dict[str, Sequence[float]], **costs: float) -> list[Result]:
+    """The results of methods in federations named a, b, …"""
+    return [
+        result(name, case, score, cost=costs.get(name, 1.0))
+        for name, values in scores.items()
+        for case, score in zip("abc", values, strict=False)
+    ]
+
+
+def test_shares_ranks_and_costs() -> None:
+    found = standings(
+        of(
+            {
+                "oracle": [90, 80, 50],
+                "fedavg": [70, 60, 50],
+                "local": [60, 65, 40],
+                "good": [85, 80, 51],
+                "copy": [85.2, 80.2, 51.2],
+            },
+            good=2.0,
+        ),
+        "abc",
+    )
+    assert found is not None
+    assert [one.case for one in found.helped] == ["a", "b"]
+    by_name = {row.name: row for row in found.rows}
+    assert set(by_name) == {"fedavg", "local", "good"}
+    good = by_name["good"]
+    assert good.family == ("good", "copy")
+    assert good.shares == pytest.approx({"a": 75.0, "b": 100.0})
+    assert good.median == pytest.approx(87.5)
+    assert good.worst == pytest.approx(75.0)
+    assert good.elsewhere == pytest.approx({"c": 1.0})
+    assert (good.rank, good.first, good.last, good.wins) == (1.0, 1, 1, 3)
+    # fedavg is second, third and second
+    assert by_name["fedavg"].rank == pytest.approx(7 / 3)
+    assert (by_name["fedavg"].first, by_name["local"].last) == (2, 3)
+    assert found.cost("good", "bytes") == pytest.approx(2.0)
+    # at half of its bytes it has half of its score
+    at_equal = [(42.5 - 70) / 20, (40 - 60) / 20]
+    assert found.at_equal("good", "bytes") == pytest.approx(100 * np.mean(at_equal))
+    assert found.at_equal("good", "gradient_steps") == pytest.approx(87.5)
+    assert found.until("good", "bytes", 0.9) == pytest.approx(2.0)
+    assert np.isinf(found.until("fedavg", "bytes", 0.9))
+    assert found.worst_tenth("good") == pytest.approx((15 + 20 + 1) / 3)
+    # percent of the clients more than two points below local
+    assert found.hurt("good") == 0.0
+    assert found.hurt("fedavg") == pytest.approx(100 / 3)
+
+
+def test_undecided_places_overlap() -> None:
+    """Two methods that swap places from federation to federation share both."""
+    found = standings(
+        of({"fedavg": [50, 50, 50], "left": [60, 70, 65], "right": [70, 60, 66]}), "abc"
+    )
+    assert found is not None
+    places = {row.name: (row.first, row.last) for row in found.rows}
+    assert places["fedavg"] == (3, 3)
+    assert places["right"] == (1, 2)
+    assert places["left"] == (1, 2)
+
+
+def test_what_has_not_run_everywhere_is_named() -> None:
+    some = of({f"m{i}": [50 + i, 50 + i] for i in range(20)} | {"fedavg": [50, 50], "few": [60]})
+    found = standings(some, "abc")
+    assert found is not None
+    assert [one.case for one in found.federations] == ["a", "b"]
+    assert found.left_out == {"few": ("b",)}
+    assert "few" not in found.methods
+    assert standings([one for one in some if one.method != "fedavg"], "abc") is None
+
+
+def test_a_job_plays_in_the_tracks_of_what_it_knew() -> None:
+    tuned, found, told = TRACKS
+    needs_none = result("fedavg", "a", 50.0)
+    assert [needs_none.plays_in(track) for track in TRACKS] == [False, True, True]
+    given = result("ifca", "a", 50.0, told=True)
+    assert [given.plays_in(track) for track in TRACKS] == [False, False, True]
+    searched = result("ifca", "a", 50.0, told=False, tuned=True)
+    assert [searched.plays_in(track) for track in (tuned, found, told)] == [True, False, False]

@@ -61,7 +61,7 @@ class Result:
         case: its federation's choice of `case`.
         title: what reports call the federation.
         metric: the score, such as accuracy.
-        tuned: whether a search has chosen its options.
+        tuned: whether a search has chosen its options, beside the number of clusters.
         told: whether it was given a number of clusters; None for a method that needs none.
         seeds: [S] those that have a score.
         score: [S] in the last round; percent where it is a fraction; higher is better.
@@ -139,7 +139,7 @@ def _result(arm: Arm) -> Result:
         case=arm.setting,
         title=str(arm.run.asked.get("case") or arm.setting),
         metric=metric,
-        tuned=bool(config.get("tuned")),
+        tuned=bool(_searched(config).keys() - {"num_clusters"}),
         told=not found if needs else None,
         seeds=tuple(values),
         score=scale * np.array(list(values.values())),

@@ -20,7 +20,7 @@ CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-full test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel mutants lint types format lock lists missing docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
+.PHONY: help setup run test test-full test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel mutants lint types format lock lists missing image docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -117,6 +117,12 @@ lists: setup  ## rows of docs, counts, comparisons and golden rounds, after a pa
 PARTS ?=
 missing: setup  ## what a new part still lacks, a line for each file
 	$(BIN)/python -m scripts.docs.missing $(PARTS)
+
+# TORCH=cuda for a GPU; DOCKER=podman for another builder
+TORCH ?= cpu
+DOCKER ?= docker
+image:  ## a container image named fedclust, without CUDA or with TORCH=cuda
+	$(DOCKER) build --build-arg TORCH=$(TORCH) --tag fedclust .
 
 lock: setup  ## pin the newest allowed versions
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra hf --extra tune --extra watch --extra privacy pyproject.toml -o requirements.lock

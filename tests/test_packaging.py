@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -47,3 +48,37 @@ def test_the_public_address_stands_in_one_place(root: Path) -> None:
     assert citation.get("repository-code") == urls.get("Source")
     assert citation.get("url") == urls.get("Documentation")
     assert "http" not in (root / "mkdocs.yml").read_text()
+
+
+def test_what_a_repository_shows_fits_what_is_there(root: Path) -> None:
+    """Workflows run the parts of .ci/run, forms can be read, and an image has all it is made of."""
+    workflows, forms = (
+        {
+            file.name: yaml.safe_load(file.read_text())
+            for file in (root / ".github" / name).iterdir()
+        }
+        for name in ("workflows", "ISSUE_TEMPLATE")
+    )
+    jobs = workflows["tests.yml"]["jobs"]
+    python = jobs["fast"]["strategy"]["matrix"]["python"]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    known = [one.rpartition(" ")[2] for one in project["classifiers"] if ":: 3." in one]
+    assert python == known
+    parts = set(jobs["all"]["strategy"]["matrix"]["part"]) | {"test"}
+    makefile = (root / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.M))
+    called = re.findall(r"make [^#\n]*", (root / ".ci" / "run").read_text())
+    assert parts == {word for line in called for word in line.split()} & targets
+    for name in ("bug.yml", "method.yml", "benchmark.yml"):
+        asked = [one for one in forms[name]["body"] if one["type"] in ("input", "textarea")]
+        assert asked
+        assert all(one["validations"]["required"] for one in asked)
+    (label,) = forms["benchmark.yml"]["labels"]
+    assert f"'{label}'" in workflows["benchmark.yml"]["jobs"]["verify"]["if"]
+    copied = re.findall(r"^COPY (.*)$", (root / "Dockerfile").read_text(), re.M)
+    sources = {word for line in copied for word in line.split()[:-1]}
+    build = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]
+    needed = {*build["build"]["targets"]["wheel"]["force-include"], "fedclust", "README.md"}
+    assert needed <= sources
+    shown = (root / ".dockerignore").read_text().split()
+    assert {f"!{source}" for source in sources} <= set(shown)

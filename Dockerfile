@@ -1,0 +1,34 @@
+# fedclust in a container. Without a GPU, which is the default:
+#   make image
+#   docker run --rm -v "$PWD/outputs:/work/outputs" fedclust run experiment=quickstart
+# With one: make image TORCH=cuda, and `docker run --gpus all …`.
+FROM python:3.12-slim
+
+# the compiler makes the fast loops on a machine's first run
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends g++ git \
+    && rm -rf /var/lib/apt/lists/*
+
+ARG TORCH=cpu
+COPY requirements.lock pyproject.toml README.md LICENSE CITATION.cff CHANGELOG.md /source/
+COPY conf /source/conf
+COPY examples /source/examples
+COPY fedclust /source/fedclust
+COPY scripts /source/scripts
+COPY docs /source/docs
+# the versions of requirements.lock; PyTorch without CUDA has an index of its own
+RUN sed 's/ *--hash=[^ ]*//; s/ *\\$//; /^ *$/d; /^ *#/d' /source/requirements.lock > /tmp/pins \
+    && if [ "$TORCH" = cpu ]; then \
+      pip install --no-cache-dir $(grep -oE '^torch(vision)?==[^ ;]+' /tmp/pins) \
+        --index-url https://download.pytorch.org/whl/cpu \
+      && sed -i '/^torch/d; /^nvidia/d; /^cuda/d; /^triton/d' /tmp/pins; \
+    fi \
+    && pip install --no-cache-dir --constraint /tmp/pins /source \
+    && rm /tmp/pins
+
+RUN useradd --create-home user && mkdir -p /work/outputs /work/data && chown -R user /work
+USER user
+WORKDIR /work
+ENV FEDCLUST_DATA=/work/data
+ENTRYPOINT ["fedclust"]
+CMD ["--help"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf._utils import get_yaml_loader
+from omegaconf.basecontainer import get_yaml_loader  # type: ignore[attr-defined] # and so in 2.4
 from yaml.constructor import ConstructorError
 
 from fedclust.helpers.files import read_text

@@ -38,15 +38,20 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """The page of one experiment as HTML text: short tables, the figures, the other tables."""
+    """The page of one experiment as HTML text: short tables, the figures, the other tables. The
+    first figure stands beside the first table where both have room.
+    """
     first = [table for table in page.tables if _leads(table)]
     others = [table for table in page.tables if not _leads(table)]
     links = [(table.name, table.title) for table in (*first, *others)]
-    figures = ""
-    if page.pictures:
+    pictures, figures = list(page.pictures), ""
+    lead, *rest = [_section(table) for table in first] or [""]
+    if pictures and lead and not _wide(pictures[0]):  # the curve beside the numbers
+        lead = f"<div class=pair>\n{lead}{_figure(pictures.pop(0))}</div>\n"
+    if pictures:
         links.insert(len(first), ("figures", "Figures"))
-        figures = f"<section id=figures>\n<h2>Figures</h2>\n{_figures(page.pictures)}</section>\n"
-    tables, more = ("".join(map(_section, some)) for some in (first, others))
+        figures = f"<section id=figures>\n<h2>Figures</h2>\n{_figures(pictures)}</section>\n"
+    tables, more = lead + "".join(rest), "".join(map(_section, others))
     header = _header(page.subtitle, page.banners)
     return _document(page.title, header + _contents(links) + tables + figures + more)
 
@@ -120,6 +125,11 @@ def _size(png: bytes) -> tuple[int, int]:
     return width, height
 
 
+def _wide(picture: Picture) -> bool:
+    """Whether a picture takes the whole page."""
+    return _size(picture.png)[0] > _COLUMN
+
+
 def _figures(pictures: Sequence[Picture]) -> str:
     return f"<div class=figures>\n{''.join(map(_figure, pictures))}</div>\n"
 
@@ -128,7 +138,7 @@ def _figure(picture: Picture) -> str:
     data = base64.b64encode(picture.png).decode()
     caption = html.escape(picture.caption)
     width, height = _size(picture.png)
-    kind = "wide" if width > _COLUMN else ""
+    kind = "wide" if _wide(picture) else ""
     kind += " tall" if height > _TALL * width else ""
     return (
         f'<figure class="{kind.strip()}" id="{html.escape(picture.name)}">\n'

@@ -162,6 +162,9 @@ class Table:
         notes = "".join(f"<p class=note>{html.escape(note)}</p>\n" for note in self.notes)
         if len(self.notes) > _MANY:
             notes = f"<div class=many>\n{notes}</div>\n"
+        if notes:
+            fold = "<details class=notes>\n<summary>How to read this</summary>\n"
+            notes = f"{fold}{notes}</details>\n"
         return "".join(self._block(a, b) for a, b in pairwise(self._cuts())) + notes
 
     def _cuts(self) -> list[int]:

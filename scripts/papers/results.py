@@ -23,7 +23,7 @@ import yaml
 
 from fedclust.helpers.errors import UserError
 from fedclust.helpers.files import atomic_write
-from scripts.papers import drawn, flexcfl_trials, one_world, paper_page, sources
+from scripts.papers import drawn, flexcfl_trials, one_world, paper_page, score, sources
 from scripts.papers.campaign import read_list
 from scripts.papers.cells import (
     CONJECTURE,
@@ -126,6 +126,7 @@ def pages(results: Path, campaign: Path, conf: Path) -> dict[str, str]:
             sources.parts(beside.get(paper, {}), runs),
             files,
         )
+    made[score.PICTURE] = score.bar(Counter(cell.state for cell in cells))
     index = [
         "# The papers at full size",
         *_leads(leads),
@@ -173,12 +174,11 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
         rows.append([*names, len(those), *(states[state] or "" for state in STATES)])
     return [
         "## Score by state",
-        f"**{count[REPRODUCED]} of {sum(count[state] for state in _RESULTS)} published results "
-        f"reproduced**. Of the others, {count[SHOWN]} differ, and a further run has shown the "
-        f"cause; {count[SPREAD]} differ by no more than our own seeds differ among themselves; for "
-        f"{count[CONJECTURE]} we suspect a cause that no run confirms; for {count[OUTSIDE]} we "
-        f"know no cause; {count[OTHER_DATA]} were measured on other data than the paper's; and "
-        f"{count[NOT_RUN]} have not been run. Only one seed was run for {alone} of the reproduced "
+        score.sentence(count),
+        f"Of the results that are explained, {count[SHOWN]} differ, and a further run has shown "
+        f"the cause; {count[SPREAD]} differ by no more than our own seeds differ among themselves. "
+        f"Of the others, we suspect a cause of {count[CONJECTURE]} that no run confirms, and know "
+        f"no cause of {count[OUTSIDE]}. Only one seed was run for {alone} of the reproduced "
         f"results, and for {shown_alone} of those with a shown cause. In {chosen} results the "
         "shown cause is how unequal the clients' amounts of data are. The paper does not state "
         "this spread, and its value was chosen so that these same results agree.",
@@ -329,14 +329,19 @@ def _articles(results: Path) -> list[str]:
 
 
 def with_score(readme: str, text: str) -> str:
-    """A text with the score of the page between its two marks; the text itself without them."""
+    """A text with the first sentence of the page's score between its two marks; the text itself
+    without them.
+    """
     begin, mark, rest = readme.partition(_SCORE)
     if not mark:
         return readme
     score = next(line for line in text.splitlines() if line.startswith("**"))
-    score = textwrap.fill(score, 100, break_long_words=False, break_on_hyphens=False)
     end = rest.partition(_SCORE_END)[2]
-    return f"{begin}{_SCORE}\n{score}\n{_SCORE_END}{end}"
+    return f"{begin}{_SCORE}\n{_filled(score)}\n{_SCORE_END}{end}"
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def main(given: Sequence[str]) -> int:

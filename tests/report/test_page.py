@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -41,13 +42,23 @@ def table(name: str, rows: int = 3, columns: int = 3, *, folded: bool = False) -
 
 def page(*tables: Table) -> str:
     picture = Picture("curve", "What is drawn", PNG)
-    return render(Page(title="T", subtitle="S", banners=[], tables=tables, pictures=[picture]))
+    both = [picture, Picture("other", "Another one", PNG)]
+    return render(Page(title="T", subtitle="S", banners=[], tables=tables, pictures=both))
 
 
 def test_figures_stand_before_long_tables() -> None:
     text = page(table("table"), table("claims", rows=99), table("settings", folded=True))
     order = ["<nav", "id=table", "<figure", "id=claims", "id=settings"]
     assert sorted(order, key=text.index) == order
+
+
+def test_the_first_figure_stands_beside_the_first_table() -> None:
+    text = page(table("table"), table("cost"))
+    pair = text[text.index("<div class=pair>") : text.index("id=figures")]
+    assert ["id=table" in pair, 'id="curve"' in pair, 'id="other"' in pair] == [True, True, False]
+    noted = replace(table("table"), notes=("What it means.",)).html()
+    assert noted.index("How to read this") < noted.index("What it means.")
+    assert "<details" not in table("table").html()
 
 
 def test_the_table_of_contents_links_every_section() -> None:
@@ -77,7 +88,8 @@ def test_nothing_has_a_fixed_width_and_print_hides_nothing() -> None:
     assert ".scroll { overflow: visible; }" in printed
     assert re.search(r"th, td[^{]*\{ white-space: normal;", printed)
     assert "details::details-content { content-visibility: visible" in printed
-    assert re.findall(r"([^{}]+)\{ display: none; \}", printed) == ["\n  nav "]
+    hidden = [one.strip() for one in re.findall(r"([^{}]+)\{ display: none; \}", printed)]
+    assert hidden == ["nav", "details.notes summary"]
     assert "overflow: hidden" not in CSS
     assert "@media (prefers-color-scheme: dark)" in CSS
 

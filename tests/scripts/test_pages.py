@@ -106,7 +106,6 @@ def test_links_of_a_package_index_are_absolute_or_text() -> None:
     assert "![" not in without
     assert "Made by the first command" not in without  # the picture's caption goes with it
     assert "caused by the method (statistics)" in " ".join(without.split())
-    assert "[LCFL](https://arxiv.org/abs/2407.09360)" in without
 
 
 def test_links_in_code_and_anchors_stay() -> None:

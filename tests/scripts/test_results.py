@@ -24,6 +24,7 @@ from scripts.papers import (
     paper_page,
     prose,
     results,
+    score,
     sources,
     tables,
 )
@@ -410,7 +411,7 @@ def test_the_pages_count_every_number_once_and_are_the_same_again(tmp_path: Path
     numbers = [int(cell or 0) for cell in total[1].replace(" ", "").split("|")]
     assert len(numbers) == len(STATES)
     assert sum(numbers) == 407
-    assert f"**2 of {388 - DERIVED_ONES} published results reproduced**. " in text
+    assert f"**2 of {388 - DERIVED_ONES} published results are reproduced**; for " in text
     assert "statements that the papers make in words, 1 hold and 0 do not hold. 1 were" in text
     assert "one seed only (in it 0 held and 1 did not)" in text
     assert "The runs took 1.5 hours of computing. A run that serves" in text
@@ -435,6 +436,15 @@ def test_the_pages_are_what_the_scripts_make_of_the_kept_runs(root: Path) -> Non
     assert {file.relative_to(KEPT).as_posix() for file in kept} | {"README.md"} == set(made)
     readme = (root / "README.md").read_text()
     assert results.with_score(readme, made["README.md"]) == readme
+
+
+def test_the_bar_has_the_width_of_every_part() -> None:
+    count = dict.fromkeys(STATES, 0) | {REPRODUCED: 3, SHOWN: 1, SPREAD: 1, NOT_RUN: 5}
+    drawn = score.bar(count)
+    widths = re.findall(r'<rect x="[\d.]+" width="([\d.]+)" height="22"', drawn)
+    assert [float(width) for width in widths] == [192.0, 128.0, 0.0, 0.0, 320.0]
+    assert "**3 of 10 published results are reproduced**; for 2 the" in score.sentence(count)
+    assert "<title>3 of 10 published" in drawn
 
 
 def test_ties_are_kept_as_ties() -> None:
@@ -704,9 +714,9 @@ def test_a_damaged_result_is_named_in_one_line(
 
 
 def test_the_readme_gets_the_score_and_keeps_the_rest() -> None:
-    page = "# Title\n\n**3 of 5 published results reproduced** (rest).\n\n**all**\n"
+    page = "# Title\n\n**3 of 5 published results are reproduced** (rest).\n\n**all**\n"
     begin, end = "<!-- score, by make results -->", "<!-- end of score -->"
-    wanted = f"a\n{begin}\n**3 of 5 published results reproduced** (rest).\n{end}\nb\n"
+    wanted = f"a\n{begin}\n**3 of 5 published results are reproduced** (rest).\n{end}\nb\n"
     assert results.with_score(f"a\n{begin}\nold\n{end}\nb\n", page) == wanted
     assert results.with_score("no marks\n", page) == "no marks\n"
 

@@ -34,6 +34,8 @@ from fedclust.helpers.signals import ending
 USAGE = """usage: fedclust COMMAND …
 
   fedclust run [KEY=VALUE …] [-m]    run a job or a sweep; `fedclust run --help` shows the settings
+  fedclust plan [KEY=VALUE …] [-m]   say how long that takes, and how much memory, from its first
+                                     rounds
   fedclust tune [KEY=VALUE …]        search a method's hyper-parameters on validation examples
   fedclust report FOLDER …           make tables and figures again from the result files
   fedclust list [GROUP …]            list the choices: algorithms, data sets, experiments, …

@@ -52,7 +52,7 @@ BUDGET = {
     "benchmark": 1250,
     "cluster_methods": 471,
     "cluster_metrics": 349,
-    "commands": 934,
+    "commands": 1054,
     "config": 1729,
     "core": 2530,
     "datasets": 4009,

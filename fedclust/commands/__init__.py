@@ -2,6 +2,7 @@
 
 COMMANDS = {
     "run": "run a job or a sweep",
+    "plan": "say how long a job or a sweep will take, from its first rounds",
     "tune": "search hyper-parameters on validation examples",
     "report": "make tables and figures again from the result files",
     "list": "list the choices",

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedclust.algorithms.parts.descent import check_descent
-from fedclust.algorithms.parts.personal import PersonalModels
+from fedclust.algorithms.parts.personal import PersonalModels, everything
 from fedclust.algorithms.steps import Aggregation, average, each, zeros
 from fedclust.core.calls import LocalWork
 from fedclust.core.front import Clients, Train
@@ -63,7 +63,8 @@ class APFL(PersonalModels):
         linear = -(1 - alpha) / solver.rate(rnd.t) * moved
         mixtures = alpha * state.personal[cohort] + (1 - alpha) * state.model  # u_i
         work = LocalWork(linear=linear)
-        local = clients.train(Train(mixtures, each(cohort), cohort, solver, work))
+        asked = Train(mixtures, each(cohort), cohort, solver, work, stays=everything(clients))
+        local = clients.train(asked)
         personal = (local.params - (1 - alpha) * common.params) / alpha  # v_i
         personal = clients.layout.joined(personal, local.params)
         state = self.changed(state, model, cohort, personal)

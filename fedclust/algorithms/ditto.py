@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fedclust.algorithms.parts.personal import PersonalModels
+from fedclust.algorithms.parts.personal import PersonalModels, everything
 from fedclust.algorithms.steps import Aggregation, each, federated_averaging, zeros
 from fedclust.core.calls import LocalWork
 from fedclust.core.front import Clients, Train
@@ -43,7 +43,8 @@ class Ditto(PersonalModels):
         # line 6: v <- v - eta * (grad F(v) + lambda * (v - w^t))
         anchor = state.model.expand(len(cohort), -1)
         start, work = state.personal[cohort], LocalWork(anchor=anchor)
-        own = clients.train(Train(start, each(cohort), cohort, self.personal, work))
+        asked = Train(start, each(cohort), cohort, self.personal, work, stays=everything(clients))
+        own = clients.train(asked)
         state = self.changed(state, model, cohort, own.params)
         steps = cost.gradient_steps + int(own.steps.sum())
         return state, replace(cost, gradient_steps=steps, train_loss=float(own.loss.mean()))

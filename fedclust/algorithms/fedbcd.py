@@ -42,6 +42,8 @@ class FedBCD(Method):
     # what is tested: the `global` model x, or every client's `personal` one
     served: ServedModel = "global"
 
+    whole = "has clients go on from the model that they send"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Both blocks of variables."""

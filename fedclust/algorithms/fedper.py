@@ -80,7 +80,8 @@ class FedPer(Method):
     def _train(self, models: Tensor, clients: Clients, rnd: Round) -> LocalResult:
         """Local training of the cohort [C] from `models` [C, P]."""
         own = each(models)
-        return clients.train(Train(models, own, rnd.cohort, self.solver))
+        head = self._head(clients.layout, models.device)
+        return clients.train(Train(models, own, rnd.cohort, self.solver, stays=head))
 
     def _head(self, layout: Layout, device: torch.device) -> Tensor:
         """[P] bool, what a client keeps."""

@@ -39,5 +39,6 @@ class FedRep(FedPer):
         still = LocalWork(frozen=~head)
         heads = clients.train(Train(models, own, rnd.cohort, solver, still, purpose="head"))
         still = LocalWork(frozen=head)
-        bodies = clients.train(Train(heads.params, own, rnd.cohort, self.solver, still))
+        asked = Train(heads.params, own, rnd.cohort, self.solver, still, stays=head)
+        bodies = clients.train(asked)
         return replace(bodies, steps=heads.steps + bodies.steps)

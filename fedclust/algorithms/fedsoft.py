@@ -53,6 +53,8 @@ class FedSoft(Method):
     # trains the run's cohort
     selected: AtLeastOne | None = None
 
+    whole = "has clients go on from the model that they send"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """The centres and the clients' own models."""

@@ -59,6 +59,8 @@ class PFedMe(PersonalModels):
     server_mix: Mix = 1.0
     aggregation: Aggregation = "by_samples"  # of local models
 
+    whole = "sends the model that many proximal points have moved, no update of one training"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         pull, steps = self.solver.proximal, self.solver.steps

@@ -35,6 +35,8 @@ class Scaffold(Method):
     solver: Solver
     server_lr: Positive = 1.0  # eta_g, the server's step along the mean movement
 
+    whole = "reads a client's gradient off its movement"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """The server's model and all control variates."""

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import torch
 
+from fedclust.algorithms.layers.compressing import compressing
 from fedclust.algorithms.layers.keeping import keeping
 from fedclust.algorithms.layers.with_norm import with_norm
 from fedclust.algorithms.layers.with_server import WithServer
@@ -63,7 +64,7 @@ def build(
     if made["server"] is not None:
         method = WithServer(base=method, server=made["server"])
     return Job(
-        algorithm=keeping(with_norm(method, config["norm"])),
+        algorithm=compressing(keeping(with_norm(method, config["norm"])), made["compression"]),
         tracker=in_a_line(made["tracker"], parts.choices.get("tracker", "")),
         engine=engine,
         federations=federations,

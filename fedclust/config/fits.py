@@ -44,6 +44,18 @@ def check_privacy(parts: Parts) -> None:
         require(number == free, name, number, allowed)
 
 
+def check_compression(parts: Parts) -> None:
+    """Refuse a method whose clients send no update that may arrive compressed."""
+    for part in _stating(parts.made["algorithm"]):
+        traits = traits_of(part)
+        why = "" if traits.sends else "sends nothing that training has made"
+        if traits.steps_by_gradients:
+            why = f"sends gradients with {traits.steps_by_gradients}"
+        why = why or traits.whole
+        allowed = f"none, since {parts.called(part)} {why}"
+        require(not why, "compression", parts.choice("compression"), allowed)
+
+
 def check_parts(parts: Parts) -> None:
     """Refuse parts that do not fit each other, or the length of the job."""
     config, made, algorithm = parts.config, parts.made, parts.made["algorithm"]
@@ -54,6 +66,8 @@ def check_parts(parts: Parts) -> None:
         solver.check_rounds(config["rounds"])
     if made["privacy"] is not None:
         check_privacy(parts)
+    if made["compression"] is not None:
+        check_compression(parts)
     check_suits(made["task"], parts.called, **{group: made[group] for group in LOOKED_AT})
 
 

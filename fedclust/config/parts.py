@@ -82,6 +82,11 @@ PARTS: Mapping[str, Part] = {
         asked_by="ServerStep",
         null={"_target_": "fedclust.updates.servers.Mean"},
     ),
+    "compression": Part(
+        package="fedclust.updates.compressions",
+        verbs=("feedback", "sent_bits", "__call__"),
+        null={"_target_": "fedclust.updates.compressions.NoCompression"},
+    ),
     "tracker": Part(package="fedclust.trackers", verbs=("begin", "log", "end", "close")),
 }
 SHARED = tuple(group for group, part in PARTS.items() if part.shared)

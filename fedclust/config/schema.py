@@ -273,6 +273,9 @@ class RunConfig:
         MISSING, "method", "how updates are combined inside every cluster, such as a robust mean"
     )
     server: Any = key(MISSING, "method", "the optimiser on the server")
+    compression: Any = key(
+        MISSING, "method", "how clients send their updates in fewer bits, with error feedback"
+    )
     norm: str = key(
         "average",
         "method",

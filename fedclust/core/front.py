@@ -69,13 +69,17 @@ class Train(_Asked):
         work: what else training is given, as `LocalWork(anchor=anchor)`; where a layer gives each
             client a `start`, the slots of the work are those of each client, [C, W].
         weight: [C] of the clients in the means that `Clients.train_mean` makes, None = equal.
-        purpose: the name of the randomness.
+        purpose: the name of the randomness, "train" of what the clients of a round train for its
+            mean; under another one a method gets to know clients, or serves them.
+        stays: [P] bool, what of the parameters stays with the client and is sent to nobody; None
+            for nothing.
     """
 
     solver: Solver
     work: LocalWork = PLAIN
     _: KW_ONLY
     purpose: str = "train"
+    stays: Tensor | None = None
 
     def starting(self, start: Tensor) -> Train:
         """The same of clients that start from `start` [C, P]."""

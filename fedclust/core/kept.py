@@ -1,4 +1,4 @@
-"""What the solvers of clients keep from round to round."""
+"""What clients keep of their trainings from round to round."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Kept:
         return torch.tensor(own, dtype=torch.int64)
 
     def keep(self, own: Tensor, slots: Tensor) -> None:
-        """Replace the rows `own` [C] int64 by [C, w], w <= W."""
+        """Replace the rows `own` [C] int64 by `slots` [C, w], w <= W."""
         wide = slots.new_zeros(len(slots), self.rows[own[:0]].shape[1])
         wide[:, : slots.shape[1]] = slots
         self.rows = self.rows.replaced(own, wide)

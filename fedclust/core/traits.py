@@ -22,6 +22,7 @@ class Traits:
         unnoised: what clients send that no noise is added to, with a server that is private; "" for
             nothing.
         sends: whether clients send anything that training has made.
+        whole: why what clients send may not arrive compressed, in words; "" where it may.
         steps_by_gradients: key and value by which the server steps against gradients, which move no
             running statistics; "" where it does not.
         several: what keeps a client's running statistics from staying with it, in words; "" for
@@ -38,6 +39,7 @@ class Traits:
     averages: bool = False
     unnoised: str = "more than updates to be averaged, as far as anybody has said"
     sends: bool = True
+    whole: str = ""
     steps_by_gradients: str = ""
     several: str = ""
     serves_mixtures: bool = False

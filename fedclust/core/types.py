@@ -278,6 +278,8 @@ class Cost:
         models_down, models_up: model transfers from and to clients.
         floats_down, floats_up: numbers sent besides whole models, such as the head of a model or a
             descriptor of the data.
+        bits_up: bits that clients send besides; below 0 where models or floats above are sent in
+            fewer than 32 bits for a number.
         scalars_up: single numbers that clients send, such as losses, or the cluster a client has
             chosen. Not those the server could know anyway: how many examples a client has, or what
             follows from a model it has sent. Single numbers to clients are not counted.
@@ -296,6 +298,7 @@ class Cost:
     models_up: int = 0
     floats_down: int = 0
     floats_up: int = 0
+    bits_up: int = 0
     scalars_up: int = 0
     gradient_steps: int = 0
     forward_passes: int = 0
@@ -311,6 +314,7 @@ class Cost:
             models_up=self.models_up + other.models_up,
             floats_down=self.floats_down + other.floats_down,
             floats_up=self.floats_up + other.floats_up,
+            bits_up=self.bits_up + other.bits_up,
             scalars_up=self.scalars_up + other.scalars_up,
             gradient_steps=self.gradient_steps + other.gradient_steps,
             forward_passes=self.forward_passes + other.forward_passes,

@@ -196,6 +196,7 @@ class Method(Ranged):
     # what differs from `Traits` a method states under the same name
     unnoised: ClassVar[str] = Traits.unnoised
     steps_by_gradients: ClassVar[str] = ""
+    whole: ClassVar[str] = ""
 
     @property
     def averages(self) -> bool:

@@ -138,7 +138,8 @@ METRICS: dict[str, Meaning] = {
     "models_up": _cost("models sent from clients to the server in this round", "models"),
     "bytes": _cost(
         "4 bytes per number of what is sent in either direction: models, their layers, "
-        "descriptions of data; not the single numbers of `scalars_up`",
+        "descriptions of data; fewer with `compression`, counted to the bit; not the single "
+        "numbers of `scalars_up`",
         "bytes",
     ),
     "scalars_up": _cost(

@@ -102,7 +102,8 @@ class Recorder:
         floats = report.floats_down + report.floats_up
         self._add(seed, t, "models_down", report.models_down)
         self._add(seed, t, "models_up", report.models_up)
-        self._add(seed, t, "bytes", 4 * (self._num_params * transfers + floats))
+        whole = 4 * (self._num_params * transfers + floats)
+        self._add(seed, t, "bytes", whole + report.bits_up / 8)
         self._add(seed, t, "scalars_up", report.scalars_up)
         self._add(seed, t, "gradient_steps", report.gradient_steps)
         self._add(seed, t, "forward_passes", report.forward_passes)

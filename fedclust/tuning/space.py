@@ -33,7 +33,7 @@ from fedclust.tuning.tuned import can_be_searched, with_values
 SHARED = "shared"  # the file that is for every method
 _CHOSEN = ("solver", "server")  # groups whose choices have a file
 # where a method's part of a config stands; what stands elsewhere is read by reference from there
-_READ = ("algorithm", "server", "aggregation", "privacy")
+_READ = ("algorithm", "server", "aggregation", "privacy", "compression")
 Value = float | int | str | bool | None
 _SWEEPS = "choices such as 1,2,4, range(1,9), interval(0.1,1) or tag(log,interval(0.001,1))"
 _ONE = "several different values, since one value is no search"

@@ -3,12 +3,12 @@
     python -m scripts.trust.same_bits OLD NEW [WORD …]
 
 Runs every method with the engines `loop` and `fused` on three small federations, then what stands
-around a method (norms, servers, attacks, means, privacy, kept optimiser states, newcomers, a table
-with its own clients), a sweep of two processes and a search, on one thread, in both checkouts. It
-compares what the jobs leave: rounds, clients, summaries and partitions, the tensors of the last
-checkpoint, the tables of the report, and the trials of the search; not what was measured with a
-clock. With words, only the jobs are run whose name has one of them. This interpreter runs both, so
-its packages must do for both.
+around a method (norms, servers, attacks, means, privacy, compression, kept optimiser states,
+newcomers, a table with its own clients), a sweep of two processes and a search, on one thread, in
+both checkouts. It compares what the jobs leave: rounds, clients, summaries and partitions, the
+tensors of the last checkpoint, the tables of the report, and the trials of the search; not what was
+measured with a clock. With words, only the jobs are run whose name has one of them. This
+interpreter runs both, so its packages must do for both.
 
 Prints the files that differ. The exit status is 1 where there are any, else 0.
 """
@@ -38,6 +38,7 @@ AROUND = {
     "attack-median": ["attack=alie", "attack.share=0.25", "aggregation=median"],
     "attack-krum": ["attack=sign_flip", "attack.share=0.25", "aggregation=krum"],
     "privacy": ["privacy=client", "privacy.delta=0.001", "common.aggregation=uniform"],
+    "compression": ["compression=top_k", "compression.share=0.1"],
     "kept": ["solver=adam", "solver.keep=client"],
 }
 # the same, of networks that only one fast engine computes

@@ -11,6 +11,7 @@ import pytest
 from digits_jobs import ALGORITHMS, config_of
 
 import fedclust
+from fedclust.algorithms.layers.compressing import _Compressing
 from fedclust.algorithms.layers.finetune import FineTune
 from fedclust.algorithms.layers.keeping import _Keeping
 from fedclust.algorithms.layers.last_local import LastLocal
@@ -20,6 +21,7 @@ from fedclust.algorithms.layers.with_server import WithServer
 from fedclust.config.objects import Objects
 from fedclust.core.traits import Traits, traits_of
 from fedclust.core.wrapper import Wrapper
+from fedclust.updates.compressions import Sign
 from fedclust.updates.servers import Adam
 
 NAMES = [one.name for one in fields(Traits)]
@@ -28,6 +30,7 @@ CHANGED: dict[type[Wrapper], set[str]] = {
     LastLocal: set(),
     _WithNorm: set(),
     _Keeping: {"slots"},
+    _Compressing: set(),
     WithServer: {"moments"},
     Newcomers: {"unnoised", "unused"},
 }
@@ -42,6 +45,7 @@ def layers(method: Any) -> list[Wrapper]:
         _WithNorm(base=method, norm="local"),
         _Keeping(base=method, slots=3, counts=True),
         Newcomers(base=method, descriptor=descriptor),
+        _Compressing(base=method, compression=Sign()),
     ]
     if traits_of(method).averages:
         made.append(WithServer(base=method, server=Adam()))

@@ -45,7 +45,8 @@ class _Owners(Layer):
         """They keep what they make of it where they train for the method alone."""
         if not self.own.stay:
             return self.behind.train(asked)
-        begun, ids = asked.begun, asked.ids
+        begun, ids, stays = asked.begun, asked.ids, self.own.columns
+        asked = replace(asked, stays=stays if asked.stays is None else asked.stays | stays)
         result = self.behind.train(asked.starting(self.own.placed(begun, ids)))
         if self.own.tuned or asked.purpose == "train":
             return replace(result, params=self.own.keep(result.params, begun, ids))

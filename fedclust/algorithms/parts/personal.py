@@ -23,6 +23,11 @@ def serve_personal(personal: ClientModels, trained: Tensor, others: Served, rnd:
     return Served(models=torch.cat([personal.all(), others.models]), label=arrived(label, rnd))
 
 
+def everything(clients: Clients) -> Tensor:
+    """All parameters of a model, [P] bool: what stays with the client of a personal one."""
+    return torch.ones(clients.layout.num_params, dtype=torch.bool, device=clients.rnd.cohort.device)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PersonalModels(Method):
     """One common model, and one model per client; keeps M models in memory."""

@@ -41,6 +41,7 @@ USES: Mapping[str, tuple[str, ...]] = {
     "attack": ("attack=sign_flip",),
     "aggregation": ("aggregation=median",),
     "privacy": ("privacy=client", "privacy.delta=0.001", "common.aggregation=uniform"),
+    "compression": ("compression=random_k", "compression.share=0.5"),
     "keep": ("solver=adam", "solver.keep=client"),
     "newcomers": ("scenario=newcomers", "scenario.arrive_at=[1]"),
     "drift": ("scenario=swap_all", "scenario.probability=0.5"),
@@ -54,6 +55,7 @@ USES: Mapping[str, tuple[str, ...]] = {
     "LoRA": ("lora={{rank: 2}}",),
 }
 NEUTRAL: Mapping[str, tuple[str, ...]] = {
+    "compression": ("compression=top_k", "compression.share=1"),
     "server": ("server=sgd", "server.momentum=0"),
     "aggregation": ("aggregation=trimmed_mean", "aggregation.trim=0"),
     "drift": ("scenario=swap_all", "scenario.probability=0"),

@@ -37,6 +37,8 @@ USAGE = """usage: fedclust COMMAND …
   fedclust plan [KEY=VALUE …] [-m]   say how long that takes, and how much memory, from its first
                                      rounds
   fedclust tune [KEY=VALUE …]        search a method's hyper-parameters on validation examples
+  fedclust advise [KEY=VALUE …]      find out what the clients of your own data should train: one
+                                     model, each alone, or groups
   fedclust report FOLDER …           make tables and figures again from the result files
   fedclust list [GROUP …]            list the choices: algorithms, data sets, experiments, …
                                      with --config-dir DIR also those in your folder
@@ -57,7 +59,8 @@ USAGE = """usage: fedclust COMMAND …
   fedclust --version"""
 
 
-_CONTINUED = {"run": "run", "tune": "search"}  # what the same command goes on with
+# that take settings; what the same command goes on with
+_CONTINUED = {"run": "run", "tune": "search", "advise": "comparison"}
 _told: list[int] = []  # the exit status of a signal that has been told
 
 
@@ -98,10 +101,10 @@ def _dispatch(given: list[str], *, forever: bool) -> None:
             or f"it has {', '.join(COMMANDS)}"
         )
         _fail(f"fedclust has no command {given[0]!r}: {meant}", 2)
-    if given[0] not in ("run", "tune") and {"-h", "--help"} & set(given[1:]):
+    if given[0] not in _CONTINUED and {"-h", "--help"} & set(given[1:]):
         print(USAGE)
         return
-    if given[0] in ("run", "tune") and not {"-h", "--help", "--cfg", "--hydra-help"} & set(given):
+    if given[0] in _CONTINUED and not {"-h", "--help", "--cfg", "--hydra-help"} & set(given):
         _show_life()
     try:
         with ending(partial(_end, given[0]), forever=forever), searched_rarely():

@@ -20,7 +20,7 @@ LINES = (
     ("__main__",),
     ("commands",),
     ("launch",),
-    ("benchmark",),
+    ("benchmark", "advise"),
     ("papers", "tuning"),
     ("runtime", "report"),
     ("config",),
@@ -48,11 +48,12 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # room. A commit that raises a number says in its body what a user gets for it; a new part of the
 # kinds in CHOSEN needs none.
 BUDGET = {
+    "advise": 930,
     "algorithms": 3891,
     "benchmark": 1250,
     "cluster_methods": 471,
     "cluster_metrics": 349,
-    "commands": 1054,
+    "commands": 1260,
     "config": 1729,
     "core": 2530,
     "datasets": 4009,

@@ -4,6 +4,7 @@ COMMANDS = {
     "run": "run a job or a sweep",
     "plan": "say how long a job or a sweep will take, from its first rounds",
     "tune": "search hyper-parameters on validation examples",
+    "advise": "find out what the clients of your own data should train",
     "report": "make tables and figures again from the result files",
     "list": "list the choices",
     "data": "download data sets",

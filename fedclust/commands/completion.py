@@ -54,7 +54,7 @@ def candidates(line: str) -> list[tuple[str, str]]:
 def _argument(command: str, given: Sequence[str], word: str) -> Candidates:
     """What a word behind a command, and what is `given` already, may be."""
     match command:
-        case "run" | "plan" | "tune":
+        case "run" | "plan" | "tune" | "advise":
             yield from _run(given, word)
         case "list":
             yield from ((group, "") for group in groups(Typed.of(given).own))

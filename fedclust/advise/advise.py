@@ -1,0 +1,86 @@
+"""From searches to advice: repetitions, evidence of the groups, verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedclust.advise.evidence import agreed, agreement, p_value, together
+from fedclust.advise.repetitions import Repetitions, Runner
+from fedclust.advise.verdict import GROUPS, Evidence, verdict
+from fedclust.advise.words import Advice
+from fedclust.report.formats import in_percent
+from fedclust.runtime.progress import Progress
+from fedclust.tuning.one_search import Search
+
+_MARGIN = 0.01  # of accuracies and scores in [0, 1]; of an error this part of its mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a user asks for beside the config.
+
+    Attributes:
+        budget: settings of each method.
+        permutations: federations with exchanged rows; 0 for no test.
+        margin: the least difference that matters, in the metric's unit; None for a hundredth.
+        metric: what is measured on test rows; None for the task's, see `Runner`.
+        quick: whether it is a first look only.
+    """
+
+    budget: int
+    permutations: int
+    margin: float | None = None
+    metric: str | None = None
+    quick: bool = False
+
+
+def advise(
+    searches: Sequence[tuple[str, Search]],
+    folder: Path,
+    asked: Asked,
+    begun: Callable[[str, int], object],
+    progress: Progress,
+) -> Advice:
+    """What the clients should train; see `Runner` for the arguments."""
+    runner = Runner(searches, asked.budget, folder, asked.metric, begun, progress)
+    one = runner.all()
+    shares = together(one.labels)
+    groups = agreed(shares)
+    found = agreement(one.labels) if len(one.seeds) > 1 else math.nan
+    evidence = Evidence(int(groups.max()) + 1, found, _permuted(runner, one, asked.permutations))
+    margin = asked.margin or _usual_margin(one)
+    scores = {choice: one.sign * values for choice, values in one.scores.items()}
+    made = verdict(scores, one.redrawn, margin, evidence, one.rows)
+    fed = next(iter(runner.federations.values()))
+    names = list(fed.names.clients) or [str(client) for client in range(fed.num_clients)]
+    return Advice(
+        verdict=made,
+        repetitions=one,
+        evidence=evidence,
+        names=names,
+        together=shares,
+        groups=groups,
+        margin=margin,
+        quick=asked.quick,
+    )
+
+
+def _permuted(runner: Runner, one: Repetitions, count: int) -> float:
+    """p of the permutation test; NaN unless groups have the best mean, without which nothing is
+    claimed of them.
+    """
+    means = {choice: one.sign * float(values.mean()) for choice, values in one.scores.items()}
+    if not count or max(means, key=means.__getitem__) != GROUPS:
+        return math.nan
+    null = runner.exchanged((one.usual(GROUPS), one.usual("one")), count)
+    return p_value(means[GROUPS] - means["one"], null)
+
+
+def _usual_margin(one: Repetitions) -> float:
+    """A point of an accuracy, a hundredth of a score in [0, 1], a hundredth of a mean error."""
+    if in_percent(one.metric) or one.better == "higher":
+        return _MARGIN
+    return _MARGIN * float(one.scores["one"].mean())

@@ -1,0 +1,305 @@
+"""A verdict in plain words, and the tables below it. Nothing here says more than its intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedclust.advise.repetitions import Repetitions
+from fedclust.advise.verdict import CHOICES, GROUPS, Evidence, Verdict
+from fedclust.helpers.errors import some_of
+from fedclust.report.formats import factor, heading, in_percent, inside, show, title
+from fedclust.report.statistics.paired import Paired, paired
+from fedclust.report.table import Cell, Table
+
+_SMALL = 10  # margins; a client whose half interval is wider is too small to be told of
+_SHOWN = 8  # members of a group that a sentence names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """A verdict and all that it rests on.
+
+    Attributes:
+        names: of the clients, in their order.
+        together: [M, M] share of the repetitions in which two clients are in one group.
+        groups: [M] those that most repetitions agree on.
+        quick: whether it is a first look only.
+    """
+
+    verdict: Verdict
+    repetitions: Repetitions
+    evidence: Evidence
+    names: Sequence[str]
+    together: NDArray[np.float64]
+    groups: NDArray[np.int64]
+    margin: float
+    quick: bool = False
+
+    @property
+    def metric(self) -> str:
+        """What the numbers are."""
+        return self.repetitions.metric
+
+    def members(self) -> list[str]:
+        """Every group in words: A with B and C."""
+        found = []
+        for group in range(int(self.groups.max()) + 1):
+            names = [self.names[place] for place in np.flatnonzero(self.groups == group).tolist()]
+            found.append(
+                f"{names[0]} alone" if len(names) == 1 else f"{{{some_of(names, _SHOWN)}}}"
+            )
+        return found
+
+
+def sentences(advice: Advice) -> list[str]:
+    """The verdict, what it rests on, and what is not known; a sentence or two each."""
+    lines = [_headline(advice)]
+    if advice.quick:
+        lines.append("This is a first look (quick=true): fewer repetitions and settings.")
+    lines += [_compared(advice, other, one) for other, one in advice.verdict.gains.items()]
+    lines += [_over_others(advice), *_of_groups(advice), *_missing(advice)]
+    return lines
+
+
+def _headline(advice: Advice) -> str:
+    made, metric = advice.verdict, inside(title(advice.metric))
+    words = CHOICES[made.choice]
+    if made.kind == "shown":
+        if made.choice == GROUPS:
+            words = f"these groups, a model each: {'; '.join(advice.members())}"
+        runner, lead = min(made.gains.items(), key=lambda pair: pair[1].mean)
+        return (
+            f"Verdict: {words}. It is better than every other choice; over the runner-up, "
+            f"{CHOICES[runner]}, by {_gain(advice, lead)} in {metric}."
+        )
+    if made.kind == "enough":
+        return (
+            f"Verdict: {words}. No other choice that is left is better by more than "
+            f"{_size(advice, advice.margin)} in {metric}, the least that is said to matter."
+        )
+    left = _or(CHOICES[choice] for choice in made.left)
+    return (
+        f"Verdict: it cannot be told with these data whether {left} is best. The simplest of these "
+        f"is {words}."
+    )
+
+
+def _or(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{'; '.join(most)}; or {last}" if most else last
+
+
+def _compared(advice: Advice, other: str, lead: Paired) -> str:
+    """One choice against another."""
+    margin = advice.margin
+    if lead.low > 0 and lead.mean >= margin:
+        how = "is worse"
+    elif lead.high < 0:
+        how = "is better" if -lead.mean >= margin else "is better, by less than what matters"
+    elif -margin <= lead.low and lead.high <= margin:
+        how = "is as good, to within what matters"
+    elif lead.low >= -margin:
+        how = "is not better by an amount that matters"
+    elif lead.high <= margin:
+        how = "is not worse by an amount that matters"
+    else:
+        how = "may be better or worse"
+    made = CHOICES[advice.verdict.choice]
+    return f"Gain of {made} over {CHOICES[other]}: {_gain(advice, lead)}. The latter {how}."
+
+
+def _over_others(advice: Advice) -> str:
+    """The groups against what validation rows would have chosen without them."""
+    one = advice.repetitions
+    lead = paired(one.sign * (one.scores[GROUPS] - one.others), one.redrawn)
+    return (
+        "Groups over the choice without groups that validation rows make in each repetition: "
+        f"{_gain(advice, lead)}."
+    )
+
+
+def _of_groups(advice: Advice) -> list[str]:
+    """What is known of the groups."""
+    known, made = advice.evidence, advice.verdict
+    lines = [
+        "The groups that most repetitions agree on: "
+        f"{'; '.join(advice.members()) if known.count > 1 else 'none, all clients together'} "
+        f"(adjusted Rand index between repetitions {known.agreement:.2f})."
+    ]
+    if math.isnan(known.p):
+        lines.append("The permutation test was not made: groups do not have the best mean.")
+    else:
+        lines.append(
+            "Permutation test: with rows exchanged between clients, groups gain as much over one "
+            f"model for all with p = {known.p:.2g}."
+        )
+    if made.doubts:
+        lines.append(f"Groups have the best mean, but are not claimed: {'; '.join(made.doubts)}.")
+    return lines
+
+
+def _missing(advice: Advice) -> list[str]:
+    """What would decide an open verdict, and who is too small to be told of."""
+    needed, lines = advice.verdict.needed, []
+    if needed is not None and needed.repetitions is not None:
+        lines.append(
+            f"If the difference stayed as it is, about {needed.repetitions} repetitions "
+            f"(seeds={needed.repetitions}) would decide."
+        )
+    elif needed is not None and needed.rows is not None:
+        rows = "more than a hundred times as many rows"
+        if math.isfinite(needed.rows):
+            rows = f"about {_rounded(needed.rows)} more rows"
+        lines.append(
+            f"More repetitions would not decide; if the difference stayed as it is, {rows} would."
+        )
+    small = [one.name for one in sites(advice) if one.is_small]
+    if small:
+        lines.append(
+            f"Too few rows to be told of one by one: {some_of(small, _SHOWN)}; "
+            "for these the verdict is that of all clients."
+        )
+    return lines
+
+
+@dataclass(frozen=True)
+class Site:
+    """A client under the choices.
+
+    Attributes:
+        rows: it has.
+        means: of the score by choice, NaN where it is not defined.
+        gain: of the verdict's choice over each client alone, or of one model where that is it; None
+            where fewer than two repetitions define it.
+        is_small: whether the interval is so wide that nothing is said.
+    """
+
+    name: str
+    rows: int
+    means: Mapping[str, float]
+    gain: Paired | None
+    is_small: bool
+
+    @property
+    def says(self) -> str:
+        """What can be said of the gain."""
+        if self.gain is None:
+            return "not defined here"
+        if self.is_small:
+            return "too few rows to tell"
+        if self.gain.low > 0:
+            return "gains"
+        return "loses" if self.gain.high < 0 else "cannot be told"
+
+
+def pair_of(made: Verdict) -> tuple[str, str]:
+    """The choice whose gain for every client is told, and that over which."""
+    return ("one", "alone") if made.choice == "alone" else (made.choice, "alone")
+
+
+def sites(advice: Advice) -> list[Site]:
+    """Every client, in their order."""
+    table, made = advice.repetitions.clients, advice.verdict
+    chosen, other = pair_of(made)
+    found = []
+    for client, name in enumerate(advice.names):
+        own = table[table["client"] == client]
+        by = {c: some.set_index("seed")["score"].sort_index() for c, some in own.groupby("choice")}
+        gaps = (advice.repetitions.sign * (by[chosen] - by[other])).dropna().to_numpy()
+        first = own.iloc[0]
+        train, test = int(first["train_count"]), int(first["test_count"])
+        gain = paired(gaps, test / max(1, train)) if len(gaps) > 1 else None
+        wide = gain is not None and gain.high - gain.mean > _SMALL * advice.margin
+        means = {str(choice): float(values.mean()) for choice, values in by.items()}
+        found.append(Site(str(name), train + test, means, gain, wide))
+    return found
+
+
+def choices_table(advice: Advice) -> Table:
+    """The mean score of every choice, and what the verdict's gains over it."""
+    one, made = advice.repetitions, advice.verdict
+    times, rows, records = factor(one.metric), [], []
+    for choice in CHOICES:
+        if choice not in one.scores:
+            continue
+        scores, lead = one.scores[choice], made.gains.get(choice)
+        gained = "" if lead is None else _gain(advice, lead)
+        mark = Cell(text=CHOICES[choice], strong=choice == made.choice)
+        rows.append((mark, Cell(text=show(one.metric, float(scores.mean()))), Cell(text=gained)))
+        record = {"choice": choice, "mean": times * float(scores.mean())}
+        if lead is not None:
+            record |= {f"gain {part}": times * getattr(lead, part) for part in _PARTS}
+        records.append(record)
+    note = (
+        f"Mean over {len(one.seeds)} repetitions. Gain of the verdict's choice over each, with the "
+        "95 % interval for new data (Nadeau and Bengio 2003)."
+    )
+    columns = ("choice", heading(one.metric), f"gain of {CHOICES[made.choice]}")
+    return Table(
+        name="table",
+        title="The choices",
+        columns=columns,
+        rows=tuple(rows),
+        records=tuple(records),
+        notes=(note,),
+    )
+
+
+_PARTS = ("mean", "low", "high")
+
+
+def sites_table(advice: Advice) -> Table:
+    """Every client by name."""
+    one = advice.repetitions
+    known = [choice for choice in CHOICES if choice in one.scores]
+    chosen, other = pair_of(advice.verdict)
+    rows, records = [], []
+    for site in sites(advice):
+        gained = "–" if site.gain is None else _gain(advice, site.gain)
+        cells = [Cell(text=show(one.metric, site.means[choice])) for choice in known]
+        told = Cell(text=gained, detail=site.says)
+        rows.append((Cell(text=site.name), Cell(text=str(site.rows)), *cells, told))
+        record = {"client": site.name, "rows": site.rows, **site.means, "says": site.says}
+        if site.gain is not None:
+            record |= {f"gain {part}": getattr(site.gain, part) for part in _PARTS}
+        records.append(record)
+    wide = f"“Too few rows”: the interval is wider than ± {_size(advice, _SMALL * advice.margin)}."
+    each = "Of each client by itself: the intervals are not corrected for the number of clients."
+    return Table(
+        name="clients",
+        title="Who gains and who loses",
+        columns=("client", "rows", *known, f"{CHOICES[chosen]} over {CHOICES[other]}"),
+        rows=tuple(rows),
+        records=tuple(records),
+        notes=(wide, each),
+    )
+
+
+def _gain(advice: Advice, one: Paired) -> str:
+    """A mean difference with its interval, as a reader sees the metric."""
+    times = factor(advice.metric)
+    digits = 1 if in_percent(advice.metric) else _digits(advice.margin)
+    mean, low, high = (f"{times * value:+.{digits}f}" for value in (one.mean, one.low, one.high))
+    return f"{mean} [{low}, {high}]{' points' if in_percent(advice.metric) else ''}"
+
+
+def _size(advice: Advice, size: float) -> str:
+    if in_percent(advice.metric):
+        return f"{100 * size:g} points"
+    return f"{size:.2g}"
+
+
+def _digits(margin: float) -> int:
+    """Decimals in which a tenth of what matters is seen."""
+    return max(0, math.ceil(-math.log10(margin)) + 1)
+
+
+def _rounded(value: float) -> str:
+    """A number of rows with one digit that says something, as nobody knows more."""
+    unit = 10 ** max(0, math.floor(math.log10(max(1.0, value))))
+    return f"{math.ceil(value / unit) * unit:,}"

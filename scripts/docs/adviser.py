@@ -1,0 +1,281 @@
+"""Measures how often `fedclust advise` errs, on drawn federations whose truth is known.
+
+python -m scripts.docs.adviser run FOLDER KIND ROWS FIRST LAST  # federations with these seeds
+python -m scripts.docs.adviser write FOLDER                     # the tables of docs/adviser.md
+
+Each federation is a table of binary labels and five inputs. A finished one is not run again. Kinds
+and their truths stand in `KINDS`; ROWS is the number of rows of a client, on average.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from fedclust.commands.advise import searches_of
+from fedclust.launch.typed import Typed
+from fedclust.metrics.contingency import contingency
+from fedclust.metrics.recovery import adjusted_rand_index
+from fedclust.runtime.progress import Silent
+from fedclust.tuning.one_search import Search
+from fedclust.tuning.tuned import with_values
+
+PAGE = Path(__file__).parents[2] / "docs" / "adviser.md"
+RESULTS = PAGE.with_suffix(".csv")
+FIELDS = ("kind", "rows", "seed", "verdict", "choice", "left", "groups_gain", "low", "high")
+FIELDS += ("p", "agreement", "count", "ari", "best", "redrawn", "scores")
+# four methods, two rates and 8 rounds, so that a federation takes seconds; fewer choices without
+# groups make it easier for groups to be better than each, so errors are rather more frequent
+FEWER = (
+    *("algorithm=local,fedavg,ifca,lcfl", "num_clusters=2,3", "solver.lr=0.03,0.3"),
+    *("rounds=8", "eval_every=8"),
+)
+_INPUTS, _STRENGTH = 5, 2.0
+Floats = npt.NDArray[np.float64]
+Drawn = tuple[Floats, npt.NDArray[np.int64]]  # inputs and labels
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of federation.
+
+    Attributes:
+        truth: the choices that are right; none of a null kind is groups.
+        clients: how many.
+        draw: inputs and labels of a client, from a generator, its rows, its number and the seed.
+        sizes: rows of every client, from a generator, their mean and how many clients there are.
+        grouped: whether clients of even and of odd numbers are two true groups.
+    """
+
+    truth: tuple[str, ...]
+    clients: int
+    draw: Callable[[np.random.Generator, int, int, int], Drawn]
+    sizes: Callable[[np.random.Generator, int, int], npt.NDArray[np.int64]] = lambda _, n, m: (
+        np.full(m, n)
+    )
+    grouped: bool = False
+
+
+def _labels(x: Floats, weights: Floats, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Labels of a logistic model with these weights [5]."""
+    return (rng.random(len(x)) < 1 / (1 + np.exp(-x @ weights))).astype(np.int64)
+
+
+def _weights(*key: int) -> Floats:
+    """A direction of length `_STRENGTH`; those of two keys are nearly orthogonal on average."""
+    drawn = np.random.default_rng([17, *key]).normal(size=_INPUTS)
+    return _STRENGTH * drawn / np.linalg.norm(drawn)
+
+
+def _alike(rng: np.random.Generator, rows: int, _: int, seed: int) -> Drawn:
+    x = rng.normal(size=(rows, _INPUTS))
+    return x, _labels(x, _weights(seed), rng)
+
+
+def _noise(rng: np.random.Generator, rows: int, *_: int) -> Drawn:
+    return rng.normal(size=(rows, _INPUTS)), rng.integers(2, size=rows)
+
+
+def _relation(rng: np.random.Generator, rows: int, client: int, seed: int) -> Drawn:
+    """The second group has a relation orthogonal to that of the first."""
+    x, one = rng.normal(size=(rows, _INPUTS)), _weights(seed)
+    other = _weights(seed, 1)
+    other = other - one * (other @ one) / (one @ one)
+    other *= _STRENGTH / np.linalg.norm(other)
+    return x, _labels(x, (one, other)[client % 2], rng)
+
+
+def _shares(rng: np.random.Generator, rows: int, client: int, seed: int) -> Drawn:
+    """Inputs given the label are alike, the share of ones is a fifth or four fifths."""
+    y = (rng.random(rows) < (0.2, 0.8)[client % 2]).astype(np.int64)
+    middle = _weights(seed) / 2
+    return rng.normal(size=(rows, _INPUTS)) + np.where(y[:, None] == 1, middle, -middle), y
+
+
+def _inputs(rng: np.random.Generator, rows: int, client: int, seed: int) -> Drawn:
+    """Inputs lie elsewhere in the second group, the relation is one."""
+    far = np.random.default_rng([19, seed]).normal(size=_INPUTS)
+    x = rng.normal(size=(rows, _INPUTS)) + (client % 2) * far
+    return x, _labels(x, _weights(seed), rng)
+
+
+def _own(rng: np.random.Generator, rows: int, client: int, seed: int) -> Drawn:
+    """Every client has a relation of its own."""
+    x = rng.normal(size=(rows, _INPUTS))
+    return x, _labels(x, _weights(seed, 100 + client), rng)
+
+
+def _unequal(rng: np.random.Generator, rows: int, clients: int) -> npt.NDArray[np.int64]:
+    """Sizes that differ up to tenfold and more, ten rows at least."""
+    shares = rng.dirichlet(np.ones(clients))
+    return np.maximum(10, (shares * rows * clients).astype(np.int64))
+
+
+NULL = {
+    "iid": Kind(("one", "adapted"), 6, _alike),
+    "unequal": Kind(("one", "adapted"), 6, _alike, _unequal),
+    "noise": Kind(("alone", "one", "adapted"), 6, _noise),
+}
+PLANTED = {
+    "relation": Kind(("groups",), 8, _relation, grouped=True),
+    "shares": Kind(("groups",), 8, _shares, grouped=True),
+    "inputs": Kind(("one",), 8, _inputs),
+    "own": Kind(("alone", "adapted"), 8, _own),
+}
+KINDS = NULL | PLANTED
+
+
+def table(kind: str, rows: int, seed: int) -> pd.DataFrame:
+    """A federation: columns site, x0 to x4 and ill."""
+    known, parts = KINDS[kind], []
+    rng = np.random.default_rng([23, list(KINDS).index(kind), rows, seed])
+    for client, size in enumerate(known.sizes(rng, rows, known.clients)):
+        x, y = known.draw(rng, int(size), client, seed)
+        part = pd.DataFrame(x, columns=[f"x{place}" for place in range(_INPUTS)])
+        parts.append(part.assign(ill=y, site=f"site {client}"))
+    return pd.concat(parts, ignore_index=True)
+
+
+@cache
+def _searches(*more: str) -> list[tuple[str, Search]]:
+    """The methods, and what is searched of them, but for the file."""
+    data = ("dataset.label=ill", "dataset.client=site")
+    typed = Typed(("experiment=advise", *data, *FEWER, *more, "progress=false"), many=False)
+    return searches_of(typed, lambda *_: None)
+
+
+def advised(kind: str, rows: int, seed: int, folder: Path, *more: str) -> dict[str, object]:
+    """What is advised for one federation, a value for each of `FIELDS`."""
+    from fedclust.advise.advise import Asked, advise
+    from fedclust.report.statistics.paired import paired
+
+    folder.mkdir(parents=True, exist_ok=True)
+    file, jobs = folder / f"{kind}-{rows}-{seed}.csv", folder / f"{kind}-{rows}-{seed}"
+    table(kind, rows, seed).to_csv(file, index=False)
+    own = {"dataset.path": str(file)}
+    searches = [
+        (choice, replace(one, folder=jobs, config=with_values(one.config, own)))
+        for choice, one in _searches(*more)
+    ]
+    asked = Asked(budget=4, permutations=39)
+    advice = advise(searches, jobs, asked, lambda *_: None, Silent())
+    shutil.rmtree(jobs)
+    file.unlink()
+    made, one = advice.verdict, advice.repetitions
+    lead = paired(one.sign * (one.scores["groups"] - one.others), one.redrawn)
+    truth = np.arange(KINDS[kind].clients) % 2
+    return {
+        "kind": kind,
+        "rows": rows,
+        "seed": seed,
+        "verdict": made.kind,
+        "choice": made.choice,
+        "left": " ".join(made.left),
+        "groups_gain": round(lead.mean, 5),
+        "low": round(lead.low, 5),
+        "high": round(lead.high, 5),
+        "p": round(advice.evidence.p, 4),
+        "agreement": round(advice.evidence.agreement, 3),
+        "ari": round(adjusted_rand_index(contingency(advice.groups, truth)), 3),
+        "best": made.best,
+        "count": advice.evidence.count,
+        "redrawn": round(one.redrawn, 5),
+        "scores": json.dumps({c: np.round(v, 5).tolist() for c, v in one.scores.items()}),
+    }
+
+
+def measure(folder: Path, kind: str, rows: int, first: int, last: int) -> None:
+    """Run the federations that have no line in `KIND-ROWS.csv` of the folder yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / f"results-{kind}-{rows}.csv"
+    done = set(pd.read_csv(kept)["seed"]) if kept.is_file() else set()
+    for seed in range(first, last + 1):
+        if seed in done:
+            continue
+        row = advised(kind, rows, seed, folder)
+        is_new = not kept.is_file()
+        with kept.open("a", newline="", encoding="utf-8") as out:
+            writer = csv.DictWriter(out, FIELDS)
+            if is_new:
+                writer.writeheader()
+            writer.writerow(row)
+        print(row, flush=True)
+
+
+def _share(part: int, whole: int) -> str:
+    """A count with its exact 95 % interval (Clopper and Pearson), in percent."""
+    from scipy.stats import binomtest
+
+    low, high = binomtest(part, whole).proportion_ci(method="exact")
+    return f"{part} of {whole} ({100 * low:.0f} to {100 * high:.0f} %)"
+
+
+def _null(table: pd.DataFrame) -> str:
+    """The table of federations without groups, with a last row of all."""
+    lines = [
+        "| federations | groups claimed | interval of groups above 0 | one model or alone claimed "
+        "| cannot be told |",
+        "|---|---|---|---|---|",
+    ]
+    kinds = [(kind, table[table["kind"] == kind]) for kind in NULL]
+    for kind, some in [*kinds, ("all", table[table["kind"].isin(NULL)])]:
+        told = some["verdict"] != "open"
+        groups = told & (some["choice"] == "groups")
+        counts = (groups, some["low"] > 0, told & ~groups, ~told)
+        cells = [_share(int(one.sum()), len(some)) for one in counts]
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _planted(table: pd.DataFrame) -> str:
+    """The table of federations with planted differences."""
+    lines = [
+        "| federations | rows of a client | right | open | wrong | groups exactly found |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for (kind, rows), some in table[table["kind"].isin(PLANTED)].groupby(["kind", "rows"]):
+        truth, told = KINDS[str(kind)].truth, some["verdict"] != "open"
+        right = int((told & some["choice"].isin(truth)).sum())
+        left = some["left"].str.split().map(lambda names, truth=truth: bool({*names} & {*truth}))
+        opened = int((~told & left).sum())
+        found = f"{int((some['ari'] == 1).sum())}" if KINDS[str(kind)].grouped else "–"
+        counts = f"{right} | {opened} | {len(some) - right - opened} | {found}"
+        lines.append(f"| {kind} ({len(some)}) | {rows} | {counts} |")
+    return "\n".join(lines)
+
+
+def write(folder: Path) -> None:
+    """Write the lines of all finished federations to `RESULTS`, and the tables of `PAGE`."""
+    parts = [pd.read_csv(file) for file in sorted(folder.rglob("results-*.csv"))]
+    whole = pd.concat(parts, ignore_index=True).drop_duplicates(["kind", "rows", "seed"])
+    kept = whole.drop(columns="scores")
+    kept.sort_values(["kind", "rows", "seed"]).to_csv(RESULTS, index=False, lineterminator="\n")
+    text = PAGE.read_text(encoding="utf-8")
+    for name, made in (("null", _null(kept)), ("planted", _planted(kept))):
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}{made}\n{end}{rest.partition(end)[2]}"
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def main(arguments: list[str]) -> None:
+    """See the docstring of the file."""
+    if arguments[0] == "run":
+        folder, kind, rows, first, last = arguments[1:]
+        measure(Path(folder), kind, int(rows), int(first), int(last))
+    else:
+        write(Path(arguments[1]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

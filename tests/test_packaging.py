@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
+from importlib.metadata import distribution, requires
 from pathlib import Path
 
 import yaml
 from packaging.requirements import Requirement
 
 import fedclust
+
+COPYLEFT = ("GPL", "General Public License", "EUPL", "SSPL")
 
 
 def test_the_versions_are_one(root: Path) -> None:
@@ -82,3 +85,29 @@ def test_what_a_repository_shows_fits_what_is_there(root: Path) -> None:
     assert needed <= sources
     shown = (root / ".dockerignore").read_text().split()
     assert {f"!{source}" for source in sources} <= set(shown)
+
+
+def test_nothing_that_must_be_installed_is_copyleft() -> None:
+    known, left = {"fedclust"}, ["fedclust"]
+    while left:
+        for text in requires(left.pop()) or ():
+            one = Requirement(text)
+            name = one.name.lower()
+            if name not in known and (one.marker is None or one.marker.evaluate({"extra": ""})):
+                known.add(name)
+                left.append(name)
+    assert {"torch", "hydra-core", "scikit-learn"} <= known
+    for name in known:
+        about = distribution(name).metadata
+        said = [about.get("License-Expression") or "", *(about.get_all("Classifier") or ())]
+        said += (about.get("License") or "").splitlines()[:1]
+        lesser = [line for line in said if not any(word in line for word in COPYLEFT)]
+        assert lesser == said, name
+
+
+def test_the_page_about_decisions_names_every_dependency(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    told = (root / "docs" / "decisions.md").read_text().partition("\n## Dependencies")[2]
+    table = [line.split("|")[1] for line in told.splitlines() if line.startswith("| `")]
+    named = set(re.findall(r"`([\w-]+)`", " ".join(table)))
+    assert named == {Requirement(one).name for one in project["dependencies"]}

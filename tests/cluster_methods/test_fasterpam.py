@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import distribution, packages_distributions, requires
 from itertools import combinations
 
 import numpy as np
 import pytest
-from packaging.requirements import Requirement
 
 from fedclust.cluster_methods import Floats
 from fedclust.cluster_methods.fasterpam import _Nearest, _swaps, build, fasterpam
@@ -17,7 +15,6 @@ KEPT = (
     *(397.190336, 323.210679, 446.698382, 546.294331, 335.089234, 454.301548),
     *(223.188016, 611.484153, 386.65, 303.505979, 346.2853, 117.141859),
 )
-COPYLEFT = ("GPL", "General Public License", "EUPL", "SSPL")
 
 
 def instance(seed: int) -> tuple[Floats, int]:
@@ -97,22 +94,3 @@ def test_equal_clients_end() -> None:
     assert loss == pytest.approx(2.8)
     assert len(np.unique(label)) == 2
     assert build(np.zeros((5, 5)), 3).tolist() == [0, 1, 2]
-
-
-def test_nothing_that_must_be_installed_is_copyleft() -> None:
-    known, left = {"fedclust"}, ["fedclust"]
-    while left:
-        for text in requires(left.pop()) or ():
-            one = Requirement(text)
-            name = one.name.lower()
-            if name not in known and (one.marker is None or one.marker.evaluate({"extra": ""})):
-                known.add(name)
-                left.append(name)
-    assert {"torch", "hydra-core", "scikit-learn"} <= known
-    assert packages_distributions()["fedclust"][0] in known
-    for name in known:
-        about = distribution(name).metadata
-        said = [about.get("License-Expression") or "", *(about.get_all("Classifier") or ())]
-        said += (about.get("License") or "").splitlines()[:1]
-        lesser = [line for line in said if not any(word in line for word in COPYLEFT)]
-        assert lesser == said, name

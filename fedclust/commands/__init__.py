@@ -7,6 +7,7 @@ COMMANDS = {
     "advise": "find out what the clients of your own data should train",
     "report": "make tables and figures again from the result files",
     "list": "list the choices",
+    "schema": "write a JSON Schema of config files, for editors",
     "data": "download data sets",
     "example": "write an example to start from",
     "benchmark": "pack or verify a method's jobs of the benchmark",

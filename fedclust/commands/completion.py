@@ -14,6 +14,7 @@ from typing import Any
 from fedclust.commands import COMMANDS
 from fedclust.commands.data import known
 from fedclust.config import schema
+from fedclust.config.parts import PARTS
 from fedclust.config.tree import CONF, EXAMPLES, describe, groups, roots
 from fedclust.helpers.errors import ConfigError, did_you_mean
 from fedclust.launch.typed import Typed
@@ -58,6 +59,8 @@ def _argument(command: str, given: Sequence[str], word: str) -> Candidates:
             yield from _run(given, word)
         case "list":
             yield from ((group, "") for group in groups(Typed.of(given).own))
+        case "schema":
+            yield from ((group, "") for group in groups(Typed.of(given).own) if group in PARTS)
         case "data":
             yield from known().items()
         case "example":

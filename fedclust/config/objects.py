@@ -77,10 +77,14 @@ class Objects:
 
     def misfit(self, value: Any, target: str, path: Sequence[str]) -> str:
         """What was expected of a target's argument, by its path of names; "" where it fits."""
+        return _misfit(value, self.hint(target, path))
+
+    def hint(self, target: str, path: Sequence[str]) -> Any:
+        """The annotation of a target's argument, by its path of names; `object` without one."""
         part = self._locate(target, "common", None)
         for name in path[:-1]:
             part = _plain(hints_of(part).get(name, object))
-        return _misfit(value, hints_of(part).get(path[-1], object))
+        return hints_of(part).get(path[-1], object)
 
     def marks(self, target: str, name: str) -> list[Mark]:
         """When an argument of a target has an effect; empty: always."""
@@ -113,7 +117,7 @@ class Objects:
     def _check_value(self, value: Any, key: str, hint: Any) -> None:
         """Check one argument against its annotation."""
         if isinstance(value, Mapping) and "_target_" in value:
-            self._check(value, key, _asked(hint))
+            self._check(value, key, asked(hint))
         elif isinstance(value, list) and any(isinstance(v, Mapping) for v in value):
             for place, entry in enumerate(value):
                 self._check_value(entry, f"{key}[{place}]", object)
@@ -278,7 +282,7 @@ def _plain(hint: Any) -> Any:
     return hint
 
 
-def _asked(hint: Any) -> Any:
+def asked(hint: Any) -> Any:
     """The group or class that an annotation asks for; None where it asks for nothing we know."""
     plain = _plain(hint)
     if not inspect.isclass(plain) or plain is object:
@@ -319,7 +323,7 @@ def _misfit(value: Any, hint: Any, numbers: Range | None = None) -> str:
         return "" if isinstance(value, bool) else "true or false"
     if hint is str:
         return "" if isinstance(value, str) else "text"
-    if _asked(hint) is not None:
+    if asked(hint) is not None:
         return "a mapping with _target_"
     return ""
 

@@ -51,11 +51,13 @@ class Check:
         allowed: in words.
         holds: whether a value does.
         options: the words it is one of; () where it is no word.
+        numbers: the range that a number is in; None where it is no number.
     """
 
     allowed: str
     holds: Callable[[Any], bool]
     options: Sequence[str] = ()
+    numbers: Range | None = None
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,15 @@ def between(low: float, high: float, *, null: bool = False) -> Check:
     numbers = Range(low, high)
     more = ", or null" if null else ""
     return Check(
-        f"a number {numbers.words}{more}", lambda v: (null and v is None) or numbers.holds(v)
+        f"a number {numbers.words}{more}",
+        lambda v: (null and v is None) or numbers.holds(v),
+        numbers=numbers,
     )
+
+
+def fraction(numbers: Range) -> Check:
+    """A number between 0 and 1."""
+    return Check(f"a fraction {numbers.words}", numbers.holds, numbers=numbers)
 
 
 def one_of(*options: str) -> Check:
@@ -148,7 +157,7 @@ class RunConfig:
         1.0,
         "setting",
         "fraction of the clients sampled in a round",
-        Check("a fraction in (0, 1]", Range(0, 1, open_low=True).holds),
+        fraction(Range(0, 1, open_low=True)),
     )
     clients_per_round: int | None = key(
         None, "setting", "a number of clients instead of the fraction", _COUNT_OR_NULL
@@ -157,7 +166,7 @@ class RunConfig:
         0.0,
         "setting",
         "share of each client's training examples that is held out for validation",
-        Check("a fraction in [0, 1)", Range(0, 1, open_high=True).holds),
+        fraction(Range(0, 1, open_high=True)),
         unhashed=0.0,
     )
     num_clusters: Any = key(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 
+from fedclust.config.options import top_options
 from fedclust.config.schema import RunConfig, keys
 from fedclust.metrics import METRICS
 from scripts.docs import choices
@@ -55,7 +56,7 @@ def top_level() -> str:
         rows.append(f"| `{name}` | `{shown}` | {doc} | {key.part} |")
     below = [
         f"| `{name}` | `{option.default}` | {option.comment} |"
-        for name, option in choices.top_options().items()
+        for name, option in top_options().items()
         if name.startswith("common.")
     ]
     below += [

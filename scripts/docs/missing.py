@@ -27,13 +27,14 @@ import yaml
 from hydra.utils import get_object
 
 from fedclust.config.about import KEYS, KINDS, READS
+from fedclust.config.options import options
 from fedclust.config.parts import PARTS
 from fedclust.config.tree import CONF, describe
 from fedclust.config.tree import choices as choices_of
 from fedclust.core.norms import NORMS
 from fedclust.metrics import METRICS
 from fedclust.report.style import PALETTE, line
-from scripts.docs import choices, lists, methods, rows
+from scripts.docs import lists, methods, rows
 from scripts.trust.mutants import LIST, read_list
 
 ROOT = rows.ROOT
@@ -75,8 +76,8 @@ def _of_file(group: str, name: str) -> Iterator[str]:
         given = {*inspect.signature(kind).parameters}
         for key in sorted(given - node.keys() - {"in_shape", "num_classes", "vocabulary"}):
             yield f"{file}: the option {key} of the class"
-    for key, option in choices.options(group, name).items():
-        if not option.comment and not option.default.startswith("${"):
+    for key, option in options(group, name).items():
+        if not (option.comment or option.group) and not option.default.startswith("${"):
             yield f"{file}: a comment behind {key} that says what it may be"
     if _without_space(group) == [name]:
         yield f"conf/space/{group}/{name}.yaml: what `fedclust tune` searches of its options"

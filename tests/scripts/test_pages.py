@@ -16,6 +16,7 @@ import yaml
 
 import fedclust.types
 from fedclust.config.about import KEYS, about
+from fedclust.config.options import Option, options
 from fedclust.config.schema import keys
 from fedclust.config.tree import choices as files_of
 from fedclust.metrics import METRICS
@@ -180,33 +181,32 @@ def test_every_choice_and_option_of_a_group_is_on_its_page(group: str) -> None:
         written = yaml.safe_load(file.read_text())
         for key in written.keys() - {"_target_", "defaults", "about"}:
             assert re.search(rf"^\| `{key}[`.]", section, re.M), f"{name} lacks {key}"
-        for key, option in choices.options(group, name).items():
+        for key, option in options(group, name).items():
             referred = option.default.startswith("${")
-            assert option.comment or referred, f"conf/{group}/{name}.yaml says nothing of {key}"
+            assert option.comment or option.group or referred, (
+                f"conf/{group}/{name}.yaml says nothing of {key}"
+            )
 
 
 def test_options_have_their_own_defaults_and_the_comments_of_where_they_come_from() -> None:
-    assert choices.options("partition", "dirichlet")["alpha"] == choices.Option(
+    assert options("partition", "dirichlet")["alpha"] == Option(
         "0.5", "above 0; small: few classes per client, large: nearly iid"
     )
-    assert choices.options("dataset", "digits") == {}
-    five = choices.options("algorithm", "flexcfl_inter5")
+    assert options("dataset", "digits") == {}
+    five = options("algorithm", "flexcfl_inter5")
     assert five["inter_group.rate"].default == "5.0"
     assert (
         five["inter_group.rate"].comment
-        == choices.options("algorithm", "flexcfl")["inter_group.rate"].comment
+        == options("algorithm", "flexcfl")["inter_group.rate"].comment
         != ""
     )
-    lcfl = choices.options("algorithm", "lcfl")
-    assert lcfl["warmup"] == choices.Option(
-        "federated",
-        "a choice of the group [warmup](warmup.md); another: warmup@algorithm.warmup=local",
-    )
-    missing = choices.options("partition", "class_missing")
+    lcfl = options("algorithm", "lcfl")
+    assert lcfl["warmup"] == Option("federated", "another: warmup@algorithm.warmup=local", "warmup")
+    missing = options("partition", "class_missing")
     assert missing["subsets"].default.startswith("[[0, 1, 2, 3, 4, 5, 6, 7, 8], [1, 2,")
     assert missing["min_per_cluster"].default == "6000"
     assert missing["alpha"].default == "0.5"
-    pfedme = choices.options("algorithm", "pfedme")
+    pfedme = options("algorithm", "pfedme")
     assert pfedme["solver.weight_decay"].comment.startswith(">= 0, coefficient of the parameters")
 
 
@@ -277,10 +277,8 @@ def test_what_the_pages_tell_to_type_exists() -> None:
             if group in groups and not option:
                 assert set(value.split(",")) <= known[group], f"{file}: {word}"
             elif group in groups and "@" not in key and not key.startswith("partition.base."):
-                options = {name for one in files_of(group) for name in choices.options(group, one)}
-                named = {
-                    name for name in options if name == option or option.startswith(f"{name}.")
-                }
+                taken = {name for one in files_of(group) for name in options(group, one)}
+                named = {name for name in taken if name == option or option.startswith(f"{name}.")}
                 assert named or option in ("width", "every", "OPTION"), f"{file}: {word}"
     assert seen > 100
 

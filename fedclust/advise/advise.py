@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedclust.advise.differences import differences
 from fedclust.advise.evidence import agreed, agreement, p_value, together
 from fedclust.advise.repetitions import Repetitions, Runner
 from fedclust.advise.verdict import GROUPS, Evidence, verdict
@@ -64,6 +65,7 @@ def advise(
         together=shares,
         groups=groups,
         margin=margin,
+        differences=differences(fed, groups),
         quick=asked.quick,
     )
 

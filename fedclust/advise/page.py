@@ -10,7 +10,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedclust.advise.evidence import tree
-from fedclust.advise.words import Advice, choices_table, sentences, sites_table
+from fedclust.advise.words import (
+    Advice,
+    choices_table,
+    differences_table,
+    sentences,
+    sites_table,
+)
 from fedclust.helpers.files import atomic_write
 from fedclust.report import style
 from fedclust.report.axes import bare, colour_bar
@@ -28,6 +34,8 @@ def write_page(advice: Advice, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     lines = sentences(advice)
     tables = [choices_table(advice), sites_table(advice)]
+    if advice.differences:
+        tables.append(differences_table(advice))
     for table in tables:
         atomic_write(folder / f"{table.name}.csv", table.csv())
     with style.looked():

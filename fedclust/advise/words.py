@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedclust.advise.differences import Difference
 from fedclust.advise.repetitions import Repetitions
 from fedclust.advise.verdict import CHOICES, GROUPS, Evidence, Verdict
 from fedclust.helpers.errors import some_of
@@ -17,6 +18,8 @@ from fedclust.report.statistics.paired import Paired, paired
 from fedclust.report.table import Cell, Table
 
 _SMALL = 10  # margins; a client whose half interval is wider is too small to be told of
+_INPUTS = 3  # that a sentence names
+_MOST_INPUTS = 21  # in the table, with the label
 _SHOWN = 8  # members of a group that a sentence names
 
 
@@ -28,6 +31,7 @@ class Advice:
         names: of the clients, in their order.
         together: [M, M] share of the repetitions in which two clients are in one group.
         groups: [M] those that most repetitions agree on.
+        differences: of these groups, see `fedclust.advise.differences`.
         quick: whether it is a first look only.
     """
 
@@ -38,6 +42,7 @@ class Advice:
     together: NDArray[np.float64]
     groups: NDArray[np.int64]
     margin: float
+    differences: Sequence[Difference] = ()
     quick: bool = False
 
     @property
@@ -131,6 +136,13 @@ def _of_groups(advice: Advice) -> list[str]:
         f"{'; '.join(advice.members()) if known.count > 1 else 'none, all clients together'} "
         f"(adjusted Rand index between repetitions {known.agreement:.2f})."
     ]
+    if advice.differences:
+        label, *inputs = advice.differences
+        shown = [f"{one.what} {one.size:.2f}" for one in inputs[:_INPUTS]]
+        lines.append(
+            f"In what two of them differ most: labels by {label.size:.2f}, inputs by "
+            f"{', '.join(shown)} standard deviations."
+        )
     if math.isnan(known.p):
         lines.append("The permutation test was not made: groups do not have the best mean.")
     else:
@@ -277,6 +289,29 @@ def sites_table(advice: Advice) -> Table:
         rows=tuple(rows),
         records=tuple(records),
         notes=(wide, each),
+    )
+
+
+def differences_table(advice: Advice) -> Table:
+    """In what the groups differ, the largest difference of inputs first."""
+    members, rows, records = advice.members(), [], []
+    for one in advice.differences[:_MOST_INPUTS]:
+        more, less = (members[group] for group in one.groups)
+        by_chance = "" if math.isnan(one.chance) else f"± {one.chance:.2f} by chance"
+        size = Cell(text=f"{one.size:.2f}", detail=by_chance)
+        rows.append((Cell(text=one.what), size, Cell(text=more), Cell(text=less)))
+        records.append({"what": one.what, "size": one.size, "chance": one.chance})
+    notes = (
+        "Inputs and numbers: difference of means in standard deviations. Classes: total variation "
+        "of their shares. The groups were made of these rows, so nothing is tested here.",
+    )
+    return Table(
+        name="differences",
+        title="In what the groups differ",
+        columns=("what", "difference", "of the group", "from the group"),
+        rows=tuple(rows),
+        records=tuple(records),
+        notes=notes,
     )
 
 

@@ -63,7 +63,7 @@ class APFL(PersonalModels):
         linear = -(1 - alpha) / solver.rate(rnd.t) * moved
         mixtures = alpha * state.personal[cohort] + (1 - alpha) * state.model  # u_i
         work = LocalWork(linear=linear)
-        asked = Train(mixtures, each(cohort), cohort, solver, work, stays=everything(clients))
+        asked = Train(mixtures, each(cohort), cohort, solver, work, stays=everything(mixtures))
         local = clients.train(asked)
         personal = (local.params - (1 - alpha) * common.params) / alpha  # v_i
         personal = clients.layout.joined(personal, local.params)

@@ -43,7 +43,7 @@ class Ditto(PersonalModels):
         # line 6: v <- v - eta * (grad F(v) + lambda * (v - w^t))
         anchor = state.model.expand(len(cohort), -1)
         start, work = state.personal[cohort], LocalWork(anchor=anchor)
-        asked = Train(start, each(cohort), cohort, self.personal, work, stays=everything(clients))
+        asked = Train(start, each(cohort), cohort, self.personal, work, stays=everything(start))
         own = clients.train(asked)
         state = self.changed(state, model, cohort, own.params)
         steps = cost.gradient_steps + int(own.steps.sum())

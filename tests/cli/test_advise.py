@@ -118,7 +118,7 @@ def test_each_method_is_searched_by_what_it_reads() -> None:
             ["dataset.client=a1", "dataset.features=[a,b]"],
             "a column that names two clients or more",
         ),
-        (["dataset.label=a1", "dataset.features=[a,b]"], "a1"),
+        (["dataset.label=a1", "dataset.features=[a,b]"], "one label"),
     ],
 )
 def test_mistakes_are_told_in_a_line(

@@ -78,4 +78,4 @@ def test_lines_of_a_mistake_are_broken_between_words(
     word = "nothing" * 9
     lines = on_terminal(word)
     assert " ".join(lines).startswith(f"fedclust: fedclust has no command '{word}': it has run, ")
-    assert [len(line) <= 80 for line in lines] == [True] * 3
+    assert [len(line) <= 80 for line in lines] == [True] * 4

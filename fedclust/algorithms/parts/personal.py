@@ -23,9 +23,9 @@ def serve_personal(personal: ClientModels, trained: Tensor, others: Served, rnd:
     return Served(models=torch.cat([personal.all(), others.models]), label=arrived(label, rnd))
 
 
-def everything(clients: Clients) -> Tensor:
-    """All parameters of a model, [P] bool: what stays with the client of a personal one."""
-    return torch.ones(clients.layout.num_params, dtype=torch.bool, device=clients.rnd.cohort.device)
+def everything(models: Tensor) -> Tensor:
+    """All parameters of models [K, P], [P] bool: what stays with the client of a personal one."""
+    return torch.ones(models.shape[1], dtype=torch.bool, device=models.device)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
 python -m scripts.docs.adviser run FOLDER KIND ROWS FIRST LAST  # federations with these seeds
 python -m scripts.docs.adviser write FOLDER                     # the tables of docs/adviser.md
 
-Each federation is a table of binary labels and five inputs. A finished one is not run again. Kinds
-and their truths stand in `KINDS`; ROWS is the number of rows of a client, on average.
+Each federation is a table of binary labels and five inputs, of kind opposite twenty. A finished one
+is not run again. Kinds and truths stand in `KINDS`; ROWS is the mean number of rows of a client.
 """
 
 from __future__ import annotations
@@ -115,6 +115,14 @@ def _own(rng: np.random.Generator, rows: int, client: int, seed: int) -> Drawn:
     return x, _labels(x, _weights(seed, 100 + client), rng)
 
 
+def _opposite(rng: np.random.Generator, rows: int, client: int, seed: int) -> Drawn:
+    """Of twenty inputs; what makes ill in the first group protects in the second."""
+    weights = np.random.default_rng([29, seed]).normal(size=20)
+    weights *= 2 * _STRENGTH / np.linalg.norm(weights)
+    x = rng.normal(size=(rows, len(weights)))
+    return x, _labels(x, (1, -1)[client % 2] * weights, rng)
+
+
 def _unequal(rng: np.random.Generator, rows: int, clients: int) -> npt.NDArray[np.int64]:
     """Sizes that differ up to tenfold and more, ten rows at least."""
     shares = rng.dirichlet(np.ones(clients))
@@ -131,17 +139,18 @@ PLANTED = {
     "shares": Kind(("groups",), 8, _shares, grouped=True),
     "inputs": Kind(("one",), 8, _inputs),
     "own": Kind(("alone", "adapted"), 8, _own),
+    "opposite": Kind(("groups",), 12, _opposite, grouped=True),
 }
 KINDS = NULL | PLANTED
 
 
 def table(kind: str, rows: int, seed: int) -> pd.DataFrame:
-    """A federation: columns site, x0 to x4 and ill."""
+    """A federation: columns x0, x1, …, ill and site."""
     known, parts = KINDS[kind], []
     rng = np.random.default_rng([23, list(KINDS).index(kind), rows, seed])
     for client, size in enumerate(known.sizes(rng, rows, known.clients)):
         x, y = known.draw(rng, int(size), client, seed)
-        part = pd.DataFrame(x, columns=[f"x{place}" for place in range(_INPUTS)])
+        part = pd.DataFrame(x, columns=[f"x{place}" for place in range(x.shape[1])])
         parts.append(part.assign(ill=y, site=f"site {client}"))
     return pd.concat(parts, ignore_index=True)
 

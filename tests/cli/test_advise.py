@@ -118,7 +118,10 @@ def test_each_method_is_searched_by_what_it_reads() -> None:
             ["dataset.client=a1", "dataset.features=[a,b]"],
             "a column that names two clients or more",
         ),
-        (["dataset.label=a1", "dataset.features=[a,b]"], "one label"),
+        (
+            ["dataset.label=a1", "dataset.features=[a,b]"],
+            "have one label, so there is nothing to learn",
+        ),
     ],
 )
 def test_mistakes_are_told_in_a_line(

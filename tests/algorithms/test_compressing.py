@@ -39,6 +39,8 @@ from fedclust.runtime.run import run
 from fedclust.runtime.simulation import fields_of
 from fedclust.updates.compressions import QSGD, Half, NoCompression, RandomK, Sign, TopK
 
+pytestmark = pytest.mark.full
+
 NAMES = sorted({*names("compression")} - {"none"})
 # what sends gradients, or nothing, or what must arrive whole
 REFUSE = {

@@ -13,6 +13,8 @@ from cli.conftest import Cli
 from fedclust.commands.advise import searches_of
 from fedclust.launch.typed import Typed
 
+pytestmark = pytest.mark.full
+
 SITES = ("Ulm", "Bonn", "Kiel", "Jena")
 SMALL = (
     *("dataset.path=own.csv", "dataset.label=ill", "dataset.client=site", "progress=false"),

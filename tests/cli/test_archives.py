@@ -225,7 +225,7 @@ def test_a_link_and_what_is_no_archive_are_refused(fedclust: Cli, tmp_path: Path
     fedclust.refused("benchmark", "verify", "text.tar.xz", says="is no archive")
     fedclust.refused("benchmark", "verify", "gone.tar.xz", says="there is no file gone.tar.xz")
     fedclust.refused("benchmark", "verify", says="the following arguments are required: archive")
-    fedclust.refused("benchmark", says="are required: pack, verify or draw")
+    fedclust.refused("benchmark", says="are required: pack, verify, page or draw")
 
 
 def test_the_help_names_every_command(fedclust: Cli) -> None:

@@ -122,8 +122,8 @@ _TESTS = 2000
 @pytest.fixture(scope="session")
 def every_data_root(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder in which every data set can be read: those of `data_root`, noise in place of what
-    it lacks. Of MNIST and FashionMNIST a part of the test images, on which small jobs spend most
-    of their time.
+    it lacks, and a table of four clients, data.csv. Of MNIST and FashionMNIST a part of the test
+    images, on which small jobs spend most of their time.
     """
     root = tmp_path_factory.mktemp("data")
     for folder in data_root.iterdir():
@@ -134,6 +134,8 @@ def every_data_root(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -
             _write_with_fewer_tests(folder / "raw", root / folder.name / "raw")
         elif folder.name != "EMNIST":
             (root / folder.name).symlink_to(folder)
+    rows = [f"site{i % 4},{i % 7},{i % 11},{i * i % 3 > 0:d}" for i in range(200)]
+    (root / "data.csv").write_text("\n".join(["client,a,b,label", *rows]))
     letters = root / "EMNIST" / "raw"
     letters.mkdir(parents=True)
     for file in (data_root / "EMNIST" / "raw").glob("emnist-*"):  # some of its splits, or none

@@ -16,14 +16,11 @@ COPY examples /source/examples
 COPY fedclust /source/fedclust
 COPY scripts /source/scripts
 COPY docs /source/docs
-# the versions of requirements.lock; PyTorch without CUDA has an index of its own
+# the versions of requirements.lock; uv knows where PyTorch without CUDA is
 RUN sed 's/ *--hash=[^ ]*//; s/ *\\$//; /^ *$/d; /^ *#/d' /source/requirements.lock > /tmp/pins \
-    && if [ "$TORCH" = cpu ]; then \
-      pip install --no-cache-dir $(grep -oE '^torch(vision)?==[^ ;]+' /tmp/pins) \
-        --index-url https://download.pytorch.org/whl/cpu \
-      && sed -i '/^torch/d; /^nvidia/d; /^cuda/d; /^triton/d' /tmp/pins; \
-    fi \
-    && pip install --no-cache-dir --constraint /tmp/pins /source \
+    && pip install --no-cache-dir uv \
+    && uv pip install --system --no-cache $([ "$TORCH" = cpu ] && echo --torch-backend cpu) \
+      --constraint /tmp/pins /source \
     && rm /tmp/pins
 
 RUN useradd --create-home user && mkdir -p /work/outputs /work/data && chown -R user /work

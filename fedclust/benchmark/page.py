@@ -21,6 +21,7 @@ from fedclust.benchmark.results import (
 )
 from fedclust.benchmark.standings import ALIKE, HELPS, Federation, Row, Standings, standings
 from fedclust.helpers.errors import counted
+from fedclust.helpers.prose import table
 from fedclust.report.formats import signed
 
 PICTURE = "at_a_glance.png"
@@ -111,13 +112,6 @@ def _items(lines: Sequence[str]) -> str:
     return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
-    """A Markdown table; all but the first `left` columns are set to the right."""
-    rule = ["---" if i < left else "---:" for i in range(len(head))]
-    lines = [head, rule, *([str(value) for value in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def _head(planted: Block, natural: Block | None) -> list[str]:
     both = [one for one in (planted, natural) if one and one.results]
     every = [one for of in both for one in of.results]
@@ -125,11 +119,11 @@ def _head(planted: Block, natural: Block | None) -> list[str]:
     commits = ", ".join(sorted({one.commit[:8] for one in every}))
     versions = ", ".join(f"{one.bench.name} `{one.bench.digest}`" for one in both)
     lines = [
-        f"Made by `fedclust benchmark page` from the files of {len(every):,} jobs, in "
-        "`docs/benchmark/archives`. The benchmark is frozen: settings, data, partitions, seeds and "
-        f"what a round computes have the digests {versions}. The jobs took {hours:.1f} hours of "
-        f"computing, searches not counted (commit {commits}). [Rules](benchmark/rules.md): what a "
-        "federation is, what a method may use, how to submit one.",
+        f"Made by `fedclust benchmark page` from the files of {len(every):,} jobs. The benchmark "
+        "is frozen: settings, data, partitions, seeds and what a round computes have the digests "
+        f"{versions}. The jobs took {hours:.1f} hours of computing, searches not counted (commit "
+        f"{commits}). The rules, in `docs/benchmark/rules.md`, say what a federation is, what a "
+        "method may use, and how to submit one.",
     ]
     missing = [
         f"{one.name} ({one.about})"
@@ -329,7 +323,7 @@ def _standings(planted: Block) -> list[str]:
     head += [f"share, {one.name}" for one in others]
     head += ["worst share", "elsewhere", "wins", "worst tenth", "hurt"]
     return [
-        table(head, rows),
+        table(head, rows, 1),
         f"*Share*: percent of the way from FedAvg (0) to the oracle (100), median over the "
         f"{len(found.helped)} federations in which knowing the groups is worth more than {HELPS:g} "
         "point; *worst share*: the lowest of them. *Elsewhere*: points above FedAvg in the others. "
@@ -372,7 +366,7 @@ def _shifts(found: Standings, beside: str) -> list[str]:
         "every federation: "
         f"[data]({beside}/data.md)."
     )
-    return [table([*head, "below FedAvg"], rows), note]
+    return [table([*head, "below FedAvg"], rows, 1), note]
 
 
 def _costs(planted: Block) -> list[str]:
@@ -391,7 +385,7 @@ def _costs(planted: Block) -> list[str]:
     head = ["method", "bytes", "share at equal bytes", "bytes to 95 %"]
     head += ["steps", "share at equal steps", "steps to 95 %"]
     return [
-        table(head, rows),
+        table(head, rows, 1),
         f"The first {len(rows)} of the standings. *Bytes*, *steps*: a whole run's, both over "
         "FedAvg's. *At equal*: the median share when as much is spent as FedAvg needs. *To 95 %*: "
         "what is spent until the score stays at 95 % of the oracle's, over FedAvg's whole run; "
@@ -430,7 +424,7 @@ def _natural(found: Standings) -> list[str]:
         "would do otherwise: the better of FedAvg and Local. The interval is that of the best "
         "method's gain over it, on ten seeds; choosing the best of many makes it look larger than "
         "it is. *Better*: methods whose own interval is above 0.",
-        table(["method", "mean rank", "place", "wins"], second),
+        table(["method", "mean rank", "place", "wins"], second, 1),
     ]
 
 
@@ -441,10 +435,9 @@ def _how() -> list[str]:
         "fedclust run experiment=benchmark/v1_natural algorithm=mine --config-dir DIR\n"
         "fedclust benchmark pack outputs/benchmark/v1 mine --config-dir DIR --contact YOU\n"
         "fedclust benchmark verify outputs/benchmark/mine.tar.xz --run\n"
-        "fedclust benchmark page docs/benchmark/archives outputs/benchmark/v1 --to mine.md\n"
+        "fedclust benchmark page ARCHIVES outputs/benchmark/v1 --to mine.md\n"
         "```",
-        "The last command makes this page anew with your rows. `make leaderboard` makes it from "
-        "the archives alone.",
+        "The last command makes this page anew, from a folder of archives, with your rows.",
     ]
 
 
@@ -490,6 +483,6 @@ def data(planted: Block, natural: Block | None) -> str:
             parts += [
                 f"## {of.bench.name if of else ''}: {track.name}",
                 f"{track.about[0].upper()}{track.about[1:]}. In the last round, mean over seeds.",
-                table(["method", *(one.title for one in found.federations)], rows),
+                table(["method", *(one.title for one in found.federations)], rows, 1),
             ]
     return _joined(parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from fedclust.helpers.errors import ConfigError, require
 from fedclust.helpers.prose import say
 from fedclust.launch.checks import check_choices, checked, choices_of, prepared, without_hydra
 from fedclust.launch.compose import Command, compose
-from fedclust.launch.failures import TOLD, tell_traceback
+from fedclust.launch.failures import mistakes_told
 from fedclust.launch.guard import hydra_of_its_own, importable
 from fedclust.launch.typed import Typed, parsed
 from fedclust.launch.unread import shared_keys
@@ -60,20 +59,10 @@ def command(arguments: Sequence[str]) -> None:
     if {"-h", "--help"} & set(arguments):
         print(HELP)
         return
-    typed = Typed.of(arguments)
-    flags = [one for one in typed.texts if one.startswith("-")]
-    if flags:
-        raise ConfigError(f"fedclust advise has no flag {flags[0]}; `fedclust advise --help`")
-    typed.check_form()
+    typed = Typed.of_keys(arguments, "advise")
     console = Console(stderr=True)
-    try:
-        with hydra_of_its_own(typed), importable(typed.own):
-            _advise(typed, console)
-    except TOLD:
-        raise
-    except Exception as error:  # a mistake of a user's method, or of this program
-        tell_traceback(error, console, typed.own)
-        sys.exit(1)
+    with mistakes_told(console, typed.own), hydra_of_its_own(typed), importable(typed.own):
+        _advise(typed, console)
 
 
 def _advise(given: Typed, console: Console) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from fedclust.config.schema import seed_list
 from fedclust.helpers.errors import ConfigError
@@ -62,7 +62,15 @@ def command(arguments: Sequence[str]) -> None:
     asked = Typed(typed.texts, typed.own, many)
     with hydra_of_its_own(asked):
         command = prepared(asked)
-    table = Table("method", "jobs", "seeds x rounds", "a round", "with a test", "in all", "memory")
+    table = Table(
+        Column("method", overflow="fold"),
+        "jobs",
+        "seeds x rounds",
+        "a round",
+        "with a test",
+        "in all",
+        "memory",
+    )
     total, most = 0.0, 0.0
     for method, jobs, texts in _each(command):
         config = compose(texts, typed.own)

@@ -11,7 +11,7 @@ from fedclust.config import schema
 from fedclust.helpers.distributed import quiet
 from fedclust.helpers.errors import ConfigError, SweepError
 from fedclust.launch.command import launch
-from fedclust.launch.failures import TOLD, tell_traceback
+from fedclust.launch.failures import mistakes_told
 from fedclust.launch.guard import show
 from fedclust.launch.typed import Typed, parsed_flags
 
@@ -47,11 +47,7 @@ def command(arguments: Sequence[str]) -> None:
         show(given, typed)
         return
     try:
-        launch(typed)
+        with mistakes_told(Console(stderr=True, quiet=quiet()), typed.own):
+            launch(typed)
     except SweepError as error:  # each job has said why
         sys.exit(error.exit_status)
-    except TOLD:
-        raise
-    except Exception as error:  # a mistake of a user's algorithm, or of this program
-        tell_traceback(error, Console(stderr=True, quiet=quiet()), typed.own)
-        sys.exit(1)

@@ -26,7 +26,7 @@ from fedclust.launch.checks import (
     without_hydra,
 )
 from fedclust.launch.compose import Command, compose
-from fedclust.launch.failures import TOLD, in_a_line, tell_traceback
+from fedclust.launch.failures import TOLD, in_a_line, mistakes_told
 from fedclust.launch.guard import check_hydra, hydra_of_its_own, importable
 from fedclust.launch.sweep import report
 from fedclust.launch.typed import Typed, alternatives, job_folder, parsed
@@ -65,22 +65,13 @@ def command(arguments: Sequence[str]) -> None:
     if {"-h", "--help"} & set(arguments):
         print(HELP)
         return
-    typed = Typed.of(arguments)
-    flags = [one for one in typed.texts if one.startswith("-")]
-    if flags:
-        raise ConfigError(f"fedclust tune has no flag {flags[0]}; `fedclust tune --help` shows all")
-    typed.check_form()
+    typed = Typed.of_keys(arguments, "tune")
     console = Console(stderr=True)
-    try:
+    with mistakes_told(console, typed.own):
         with hydra_of_its_own(typed), importable(typed.own):
             folders, status = _search_all(typed, console)
         for folder in sorted(folders):
             report(folder, Console())
-    except TOLD:
-        raise
-    except Exception as error:  # a mistake of a user's method, or of this program
-        tell_traceback(error, console, typed.own)
-        sys.exit(1)
     if status:
         sys.exit(status)
 

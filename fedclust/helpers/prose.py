@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -61,3 +62,13 @@ def complain(message: str) -> None:
         print(line, file=sys.stderr, flush=True)
     except RuntimeError:  # a signal's handler, called while this stream was being written
         os.write(sys.stderr.fileno(), f"{line}\n".encode(errors="backslashreplace"))
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[object]], numbers: int, left: int | None = None
+) -> str:
+    """A Markdown table; the columns from `numbers` to `left` are set to the right."""
+    end = len(head) if left is None else left
+    rule = ["---:" if numbers <= i < end else "---" for i in range(len(head))]
+    lines = [head, rule, *([str(value).replace("|", "\\|") for value in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

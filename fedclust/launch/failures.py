@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from fedclust.helpers.errors import (
     RankFailed,
     RankLost,
     RunFolderError,
+    SweepError,
     UserError,
     counted,
     in_words,
@@ -121,6 +123,18 @@ def attempt_in_sweep(
         line = tell_traceback(error, console, own)
         notes.add_not_run(1, line)
     return None, line
+
+
+@contextmanager
+def mistakes_told(console: Console, folder: Path | None) -> Iterator[None]:
+    """A mistake of a user's method, or of this program, is told, and ends with status 1."""
+    try:
+        yield
+    except (SweepError, *TOLD):
+        raise
+    except Exception as error:
+        tell_traceback(error, console, folder)
+        sys.exit(1)
 
 
 def tell_traceback(error: Exception, console: Console, folder: Path | None) -> str:

@@ -51,6 +51,16 @@ class Typed:
             own = own or Path(folder).resolve()
         return cls(tuple(texts), own)
 
+    @classmethod
+    def of_keys(cls, arguments: Sequence[str], command: str) -> Typed:
+        """The arguments of a command that has no flags but --config-dir; ConfigError for others."""
+        typed = cls.of(arguments)
+        if flags := [one for one in typed.texts if one.startswith("-")]:
+            shown = f"`fedclust {command} --help` shows all"
+            raise ConfigError(f"fedclust {command} has no flag {flags[0]}; {shown}")
+        typed.check_form()
+        return typed
+
     def check_form(self) -> None:
         """Refuse what is no KEY=VALUE, for which Hydra has no words, with a likely choice."""
         for text in self.texts:

@@ -29,6 +29,7 @@ from scipy.stats import kendalltau
 
 from fedclust.helpers.errors import UserError, counted
 from fedclust.helpers.files import atomic_write
+from fedclust.helpers.prose import table
 from fedclust.report import diagrams, flow, group_recovery, heatmaps, style
 from fedclust.report.against_best import MARGIN
 from fedclust.report.arms import Arm
@@ -48,7 +49,7 @@ from scripts.papers.benchmark_runs import (
 )
 from scripts.papers.collect_results import small
 from scripts.papers.kept_runs import restore
-from scripts.papers.tables import each_commit, machines, table
+from scripts.papers.tables import each_commit, machines
 
 ROOT = Path(__file__).resolve().parents[2]
 _READING = ROOT / "docs" / "benchmark" / "reading.txt"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fedclust.helpers.prose import table
 from scripts.papers import as_released
 from scripts.papers.cells import (
     Cell,
@@ -17,7 +18,7 @@ from scripts.papers.cells import (
     scenario_of,
 )
 from scripts.papers.one_world import means_by_arm, printed_scores
-from scripts.papers.tables import mean_and_std, table
+from scripts.papers.tables import mean_and_std
 
 # experiments that run a table again in another way: the table, its title, what is different, and
 # what an option of a run begins with that is different

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from fedclust.helpers.prose import table
 from scripts.papers.cells import Cell, Runs, algorithm_of, matches, scenario_of
-from scripts.papers.tables import table
 
 _WITHIN = 1.0  # points: most of the kept seeds of the data have one run under shift
 _SHUFFLES = 1000

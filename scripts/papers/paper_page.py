@@ -15,6 +15,7 @@ from string import ascii_uppercase
 
 import yaml
 
+from fedclust.helpers.prose import table
 from scripts.papers.campaign import Entry
 from scripts.papers.cells import (
     NOT_PRINTED,
@@ -29,15 +30,7 @@ from scripts.papers.cells import (
 from scripts.papers.drawn import embedded
 from scripts.papers.prose import AGAIN, FOLDERS
 from scripts.papers.sources import CODE, linked
-from scripts.papers.tables import (
-    counted_seeds,
-    first_entry,
-    ours,
-    printed,
-    signed,
-    table,
-    told,
-)
+from scripts.papers.tables import counted_seeds, first_entry, ours, printed, signed, told
 
 _SIGNS = {"percent": "%", "percentage points": "points", "round": "iterations"}
 _UNITS = {"percent": "points", "percentage points": "points", "round": "iterations"}

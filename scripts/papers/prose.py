@@ -14,13 +14,14 @@ from typing import Any
 import yaml
 
 from fedclust.helpers.errors import require
+from fedclust.helpers.prose import table
 from fedclust.report.arms import SEPARATOR
 from fedclust.report.reference import outcome
 from scripts.papers.campaign import Entry
 from scripts.papers.cells import NOT_PRINTED, NOT_RUN, Cell, Run, Runs
 from scripts.papers.compared import compared, is_compared
 from scripts.papers.later_claims import cannot_tell, seeds_of, verdicts
-from scripts.papers.tables import first_entry, table
+from scripts.papers.tables import first_entry
 
 PAPERS = {  # folders of experiments
     "lcfl": "LCFL",

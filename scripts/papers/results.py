@@ -23,6 +23,7 @@ import yaml
 
 from fedclust.helpers.errors import UserError
 from fedclust.helpers.files import atomic_write
+from fedclust.helpers.prose import table
 from scripts.papers import drawn, flexcfl_trials, one_world, paper_page, score, sources
 from scripts.papers.campaign import read_list
 from scripts.papers.cells import (
@@ -44,16 +45,7 @@ from scripts.papers.cells import (
     read_runs,
 )
 from scripts.papers.prose import ONE_SEED, PAPERS, left, prose
-from scripts.papers.tables import (
-    each_commit,
-    machines,
-    ours,
-    printed,
-    setting_of,
-    signed,
-    table,
-    what,
-)
+from scripts.papers.tables import each_commit, machines, ours, printed, setting_of, signed, what
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = Path(__file__).with_name("rules.md")  # what the states mean, by hand

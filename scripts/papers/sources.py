@@ -14,8 +14,9 @@ from typing import Any
 import yaml
 
 from fedclust.helpers.errors import require
+from fedclust.helpers.prose import table
 from scripts.papers.cells import Run, Runs, mixing, stand_in
-from scripts.papers.tables import counted_seeds, table
+from scripts.papers.tables import counted_seeds
 
 CODE = "Released code"
 _UNKNOWN = "not recorded"

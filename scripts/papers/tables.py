@@ -16,16 +16,6 @@ def counted_seeds(number: int) -> str:
     return "one seed" if number == 1 else f"{number} seeds"
 
 
-def table(
-    head: Sequence[str], rows: Sequence[Sequence[object]], numbers: int, left: int | None = None
-) -> str:
-    """A Markdown table; the columns from `numbers` to `left` are set to the right."""
-    end = len(head) if left is None else left
-    rule = ["---:" if numbers <= i < end else "---" for i in range(len(head))]
-    lines = [head, rule, *([str(value).replace("|", "\\|") for value in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def what(cell: Cell) -> str:
     """What a number is, in the words of its table."""
     row = cell.row

@@ -39,6 +39,9 @@ USAGE = """usage: fedclust COMMAND …
   fedclust tune [KEY=VALUE …]        search a method's hyper-parameters on validation examples
   fedclust advise [KEY=VALUE …]      find out what the clients of your own data should train: one
                                      model, each alone, or groups
+  fedclust predict FOLDER FILE [client=NAME] [to=FILE.csv]
+                                     predict new rows with trained models, for clients known and
+                                     new
   fedclust report FOLDER …           make tables and figures again from the result files
   fedclust list [GROUP …]            list the choices: algorithms, data sets, experiments, …
                                      with --config-dir DIR also those in your folder
@@ -63,6 +66,7 @@ USAGE = """usage: fedclust COMMAND …
 
 # that take settings; what the same command goes on with
 _CONTINUED = {"run": "run", "tune": "search", "advise": "comparison"}
+_OWN_HELP = {*_CONTINUED, "predict"}
 _told: list[int] = []  # the exit status of a signal that has been told
 
 
@@ -103,7 +107,7 @@ def _dispatch(given: list[str], *, forever: bool) -> None:
             or f"it has {', '.join(COMMANDS)}"
         )
         _fail(f"fedclust has no command {given[0]!r}: {meant}", 2)
-    if given[0] not in _CONTINUED and {"-h", "--help"} & set(given[1:]):
+    if given[0] not in _OWN_HELP and {"-h", "--help"} & set(given[1:]):
         print(USAGE)
         return
     if given[0] in _CONTINUED and not {"-h", "--help", "--cfg", "--hydra-help"} & set(given):

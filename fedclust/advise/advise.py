@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedclust.advise.crossed import calibration, relations
 from fedclust.advise.differences import differences
 from fedclust.advise.evidence import agreed, agreement, p_value, together
 from fedclust.advise.repetitions import Repetitions, Runner
@@ -64,8 +65,11 @@ def advise(
         names=names,
         together=shares,
         groups=groups,
+        trained=runner.into_use(one.usual(made.choice)),
         margin=margin,
         differences=differences(fed, groups),
+        relations=relations(runner.tested(one, GROUPS), groups, one.redrawn),
+        calibration={choice: calibration(runner.tested(one, choice)) for choice in one.scores},
         quick=asked.quick,
     )
 

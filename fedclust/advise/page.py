@@ -10,10 +10,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedclust.advise.evidence import tree
+from fedclust.advise.verdict import FILE, TRAINED
 from fedclust.advise.words import (
     Advice,
     choices_table,
     differences_table,
+    relations_table,
     sentences,
     sites_table,
 )
@@ -36,6 +38,8 @@ def write_page(advice: Advice, folder: Path) -> Path:
     tables = [choices_table(advice), sites_table(advice)]
     if advice.differences:
         tables.append(differences_table(advice))
+    if advice.relations:
+        tables.append(relations_table(advice))
     for table in tables:
         atomic_write(folder / f"{table.name}.csv", table.csv())
     with style.looked():
@@ -52,8 +56,9 @@ def write_page(advice: Advice, folder: Path) -> Path:
         "rows": one.rows,
         "scores": {choice: values.tolist() for choice, values in one.scores.items()},
         "labels": one.labels.tolist(),
+        TRAINED: advice.trained.relative_to(folder.parent).as_posix(),
     }
-    atomic_write(folder / "verdict.json", json.dumps(content, indent=1) + "\n")
+    atomic_write(folder / FILE, json.dumps(content, indent=1) + "\n")
     page = Page("What these clients should train", lines[0], lines[1:], tables, pictures)
     atomic_write(folder / "index.html", render(page))
     return folder / "index.html"

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from fedclust.advise.arms import on_tests, settings
@@ -30,18 +31,20 @@ from fedclust.config.objects import Objects
 from fedclust.config.schema import headline_of
 from fedclust.config.values import Parts
 from fedclust.core.federation import summary
-from fedclust.core.types import Federation
+from fedclust.core.types import Federation, Split
 from fedclust.helpers.errors import ConfigError, DivergedError, require
 from fedclust.metrics import METRICS
 from fedclust.metrics.judged import OVER
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Progress, Silent
 from fedclust.runtime.run import run
+from fedclust.runtime.trained import Trained
 from fedclust.tuning.one_search import Search
 from fedclust.tuning.record import seeds_of
 from fedclust.tuning.space import Value
 
 _JUDGED = "validation_loss"
+_TESTED = ("tests", "exchanged")
 _UNEVEN = 0.65  # of the rows; a more frequent class makes accuracy a poor measure
 _EXCHANGED = 1_000_000  # seeds from here on name federations whose clients exchanged rows
 
@@ -219,6 +222,29 @@ class Runner:
         gains = sign * (values[0] - values[1])
         return np.asarray(gains[np.isfinite(gains)])
 
+    def tested(self, one: Repetitions, choice: str) -> list[tuple[Trained, Federation]]:
+        """The models of a choice in every repetition, and what they were tested on."""
+        found = []
+        for seed, setting in zip(one.seeds, one.chosen[choice], strict=True):
+            search = self.arms[setting.arm].search
+            config = search.resolved(self.arms[setting.arm].settings[setting.place])
+            config = {**config, "seeds": [seed]}
+            path = self._folder_of("tests", setting)
+            found.append((Trained(path, config, seed, search.own), self.federations[seed]))
+        return found
+
+    def into_use(self, one: Setting) -> Path:
+        """Train a setting on all rows of every client, test rows too, and test nothing; returns the
+        folder of the job, whose models predict new rows.
+        """
+        seed = self._seeds[0]
+        fed = self.federations[seed]
+        rows = [
+            torch.cat([s.of_client(c) for s in fed.splits.values()]) for c in range(fed.num_clients)
+        ]
+        search = on_tests(self.arms[one.arm].search, [seed], ())
+        return self._run("chosen", one, search, {seed: replace(fed, train=Split.of(rows))})
+
     def _units(self) -> NDArray[np.int64] | None:
         """Of whom every row is; None where each is by itself."""
         search = self.arms[0].search
@@ -253,17 +279,17 @@ class Runner:
         search: Search,
         federations: Mapping[int, Federation] | None = None,
     ) -> Path:
-        """Run the job of a setting, on test rows of these federations; without, on validation rows.
+        """Run the job of a setting, on these federations; without, on those with validation rows.
 
         Returns its folder.
         """
         path = self._folder_of(stage, one)
         self._begun(f"{stage}: {self.arms[one.arm].method}", self._least)
         resolved = search.resolved(self.arms[one.arm].settings[one.place])
-        if federations is None:
-            job = replace(self._job("search", search, resolved), tested=False)
-        else:
-            job = replace(self._job("tests", search, resolved), federations=federations)
+        kind = "search" if federations is None else "tests"
+        job = replace(self._job(kind, search, resolved), tested=stage in _TESTED)
+        if federations is not None:
+            job = replace(job, federations=federations)
         # a setting that diverges is not chosen, so nobody needs to hear of it
         shown = Silent() if federations is None else self._progress
         run(job, RunFolder(path, resolved, search.own), shown)

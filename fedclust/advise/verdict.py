@@ -30,6 +30,7 @@ CHOICES = {
     "adapted": "one model, adapted by each client",
     GROUPS: "a model for each group of clients",
 }
+FILE, TRAINED = "verdict.json", "trained"  # where a verdict is written, and its key of a folder
 ALPHA = 0.05
 STABLE = 0.5  # least mean adjusted Rand index between repetitions of groups that are claimed
 _MOST_REPETITIONS = 100

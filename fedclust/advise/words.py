@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedclust.advise.crossed import Relation
 from fedclust.advise.differences import Difference
 from fedclust.advise.repetitions import Repetitions
 from fedclust.advise.verdict import CHOICES, GROUPS, Evidence, Verdict
@@ -31,7 +33,10 @@ class Advice:
         names: of the clients, in their order.
         together: [M, M] share of the repetitions in which two clients are in one group.
         groups: [M] those that most repetitions agree on.
+        trained: the folder of the job in which the verdict's choice was trained on all rows.
         differences: of these groups, see `fedclust.advise.differences`.
+        relations: of these groups, see `fedclust.advise.crossed`.
+        calibration: by choice [M], see `fedclust.advise.crossed`.
         quick: whether it is a first look only.
     """
 
@@ -41,8 +46,11 @@ class Advice:
     names: Sequence[str]
     together: NDArray[np.float64]
     groups: NDArray[np.int64]
+    trained: Path
     margin: float
     differences: Sequence[Difference] = ()
+    relations: Sequence[Relation] = ()
+    calibration: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     quick: bool = False
 
     @property
@@ -143,6 +151,14 @@ def _of_groups(advice: Advice) -> list[str]:
             f"In what two of them differ most: labels by {label.size:.2f}, inputs by "
             f"{', '.join(shown)} standard deviations."
         )
+    if advice.relations:
+        one = max(advice.relations, key=lambda one: one.lead.mean)
+        own, others = (show(one.metric, value) for value in (one.own, one.others))
+        lines.append(
+            f"Relation of inputs and label: on the test rows of {advice.members()[one.group]} its "
+            f"own model has {own}, those of the other groups {others}; its own is better by "
+            f"{_shown(one.metric, one.lead, advice.margin)}."
+        )
     if math.isnan(known.p):
         lines.append("The permutation test was not made: groups do not have the best mean.")
     else:
@@ -170,7 +186,13 @@ def _missing(advice: Advice) -> list[str]:
         lines.append(
             f"More repetitions would not decide; if the difference stayed as it is, {rows} would."
         )
-    small = [one.name for one in sites(advice) if one.is_small]
+    found = sites(advice)
+    choice = advice.verdict.choice
+    told = {one.name: one.means[choice] for one in found if math.isfinite(one.means[choice])}
+    if told:
+        worst = min(told, key=lambda name: advice.repetitions.sign * told[name])
+        lines.append(f"Worst off: {worst}, with {show(advice.metric, told[worst])}.")
+    small = [one.name for one in found if one.is_small]
     if small:
         lines.append(
             f"Too few rows to be told of one by one: {some_of(small, _SHOWN)}; "
@@ -271,12 +293,15 @@ def sites_table(advice: Advice) -> Table:
     known = [choice for choice in CHOICES if choice in one.scores]
     chosen, other = pair_of(advice.verdict)
     rows, records = [], []
-    for site in sites(advice):
+    for client, site in enumerate(sites(advice)):
         gained = "–" if site.gain is None else _gain(advice, site.gain)
         cells = [Cell(text=show(one.metric, site.means[choice])) for choice in known]
         told = Cell(text=gained, detail=site.says)
-        rows.append((Cell(text=site.name), Cell(text=str(site.rows)), *cells, told))
+        calibrated = {choice: float(by[client]) for choice, by in advice.calibration.items()}
+        off = Cell(text=_excess(advice, calibrated.get(chosen, math.nan)))
+        rows.append((Cell(text=site.name), Cell(text=str(site.rows)), *cells, off, told))
         record = {"client": site.name, "rows": site.rows, **site.means, "says": site.says}
+        record |= {f"calibration {choice}": value for choice, value in calibrated.items()}
         if site.gain is not None:
             record |= {f"gain {part}": getattr(site.gain, part) for part in _PARTS}
         records.append(record)
@@ -285,10 +310,54 @@ def sites_table(advice: Advice) -> Table:
     return Table(
         name="clients",
         title="Who gains and who loses",
-        columns=("client", "rows", *known, f"{CHOICES[chosen]} over {CHOICES[other]}"),
+        columns=(
+            *("client", "rows", *known, f"calibration of {CHOICES[chosen]}"),
+            f"{CHOICES[chosen]} over {CHOICES[other]}",
+        ),
         rows=tuple(rows),
         records=tuple(records),
-        notes=(wide, each),
+        notes=(wide, each, _CALIBRATION),
+    )
+
+
+_CALIBRATION = (
+    "Calibration, over the test rows of all repetitions: of classes how sure the model is on "
+    "average (the probability of what it says), minus how often it is right; above zero it is too "
+    "sure. Of yes-or-no labels and of numbers: the mean of what is said minus that of what is true."
+)
+
+
+def _excess(advice: Advice, value: float) -> str:
+    """A calibration, with its sign."""
+    if math.isnan(value):
+        return "–"
+    if in_percent(advice.metric) or advice.repetitions.better == "higher":
+        return f"{100 * value:+.1f} points"
+    return f"{value:+.{_digits(advice.margin)}f}"
+
+
+def relations_table(advice: Advice) -> Table:
+    """How the test rows of every group fare under the models of the others."""
+    members, rows, records = advice.members(), [], []
+    for one in advice.relations:
+        own, others = (Cell(text=show(one.metric, value)) for value in (one.own, one.others))
+        lead = Cell(text=_shown(one.metric, one.lead, advice.margin))
+        rows.append((Cell(text=members[one.group]), own, others, lead))
+        times = factor(one.metric)
+        record = {"group": members[one.group], "own": times * one.own, "others": times * one.others}
+        records.append(record | {f"lead {p}": times * getattr(one.lead, p) for p in _PARTS})
+    note = (
+        "The mean over repetitions. Where a group's own model is no better than those of the "
+        "others, the groups do not differ in the relation of inputs and label."
+    )
+    metric = inside(heading(advice.relations[0].metric))
+    return Table(
+        name="relation",
+        title="One group's model on another's rows",
+        columns=("test rows of", f"own model, {metric}", "models of the others", "lead of its own"),
+        rows=tuple(rows),
+        records=tuple(records),
+        notes=(note,),
     )
 
 
@@ -317,10 +386,15 @@ def differences_table(advice: Advice) -> Table:
 
 def _gain(advice: Advice, one: Paired) -> str:
     """A mean difference with its interval, as a reader sees the metric."""
-    times = factor(advice.metric)
-    digits = 1 if in_percent(advice.metric) else _digits(advice.margin)
+    return _shown(advice.metric, one, advice.margin)
+
+
+def _shown(metric: str, one: Paired, margin: float) -> str:
+    """A mean difference of a metric with its interval."""
+    times = factor(metric)
+    digits = 1 if in_percent(metric) else _digits(margin)
     mean, low, high = (f"{times * value:+.{digits}f}" for value in (one.mean, one.low, one.high))
-    return f"{mean} [{low}, {high}]{' points' if in_percent(advice.metric) else ''}"
+    return f"{mean} [{low}, {high}]{' points' if in_percent(metric) else ''}"
 
 
 def _size(advice: Advice, size: float) -> str:

@@ -5,6 +5,7 @@ COMMANDS = {
     "plan": "say how long a job or a sweep will take, from its first rounds",
     "tune": "search hyper-parameters on validation examples",
     "advise": "find out what the clients of your own data should train",
+    "predict": "predict new rows with trained models",
     "report": "make tables and figures again from the result files",
     "list": "list the choices",
     "schema": "write a JSON Schema of config files, for editors",

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fedclust.config import schema
 from fedclust.config.tree import roots
-from fedclust.helpers.errors import ConfigError, require
+from fedclust.helpers.errors import ConfigError, pasted, require
 from fedclust.helpers.prose import say
 from fedclust.launch.checks import check_choices, checked, choices_of, prepared, without_hydra
 from fedclust.launch.compose import Command, compose
@@ -111,6 +111,7 @@ def _advise(given: Typed, console: Console) -> None:
     for line in sentences(advice):
         say(out, line)
     say(out, f"{page}")
+    say(console, f"`fedclust predict {pasted(str(folder))} FILE` predicts new rows with its choice")
 
 
 def _own_keys(given: Typed) -> tuple[dict[str, Any], Typed]:

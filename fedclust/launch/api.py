@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from fedclust.report.table import Table
     from fedclust.report.write import Contents
+    from fedclust.runtime.predicted import Predicted
     from fedclust.runtime.trained import Trained
 
 
@@ -338,6 +339,38 @@ class Result:
             said, names = trained.predict(examples, client)
         index = examples.index if isinstance(examples, pd.DataFrame) else None
         return pd.DataFrame(said.numpy(), index, names or None)
+
+    def predicted(
+        self,
+        table: Any,
+        client: str | None = None,
+        *,
+        seed: int | None = None,
+        arm: str | None = None,
+        config_dir: str | Path | None = None,
+    ) -> Predicted:
+        """What the models say of a table in which every row names its client, also one that the job
+        did not know; what `fedclust predict` writes.
+
+        Args:
+            table: a frame with the columns of the job's table, or a CSV of the same form. Where it
+                has the label too, a new client gets the model that fits it best.
+            client: whose all rows are; None where the column of the clients says it.
+            seed, arm, config_dir: as for `model`.
+
+        Returns:
+            The frame of predictions, and how every client got its model.
+
+        Raises:
+            DataError, ConfigError, RunFolderError: as `predict`.
+        """
+        from fedclust.launch.guard import importable
+        from fedclust.runtime.predicted import predicted
+
+        trained = self._trained(seed, arm, config_dir)
+        given = Path(table) if isinstance(table, str | PathLike) else table
+        with importable(trained.user_dir):
+            return predicted(trained, given, client)
 
     def _trained(self, seed: int | None, arm: str | None, config_dir: str | Path | None) -> Trained:
         from fedclust.runtime.trained import Trained

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from fedclust.models.params import Layout
 from fedclust.models.weights import beginning
 
 _AT_ONCE = 1024  # examples of one pass
+_UNIT = ("factor", "offset")
 _AGAIN = "run the job again, a finished one after deleting its folder"
 
 
@@ -91,8 +92,7 @@ class Trained:
             ConfigError: there is no such client, or the network's code is another one now.
             RunFolderError: the folder holds no trained models of the seed.
         """
-        about = self._about()
-        return self._network(about, self._number(about, client))
+        return self._network(self.about, self.number(client))
 
     def predict(self, given: Any, client: int | str) -> tuple[Tensor, list[str]]:
         """What the client's model says of new examples, [N, Y] float64: probabilities of classes or
@@ -107,27 +107,78 @@ class Trained:
             DataError: the examples are not like those of the job.
             ConfigError, RunFolderError: see `network`.
         """
-        about = self._about()
-        number = self._number(about, client)
+        about = self.about
         if isinstance(given, str | Path):
-            given = self._table(about, Path(given))
-        nothing = torch.zeros(0, dtype=torch.int64)
-        empty = Pool(x=nothing, y=nothing, scale=nothing, shift=nothing, num_classes=0)
-        pool = self._features(prepared(about, given, number, empty))
-        network, task = self._network(about, number), self._task()
+            given = self.table(Path(given), self.inputs())
+        said = self.task().predict(self.outputs(given, client))
+        if "factor" in about["outputs"]:
+            factor, offset = (torch.tensor(about["outputs"][k]).double() for k in _UNIT)
+            said = said * factor + offset
+        return said, list(about["outputs"]["names"])
+
+    def outputs(self, given: Any, client: int | str) -> Tensor:
+        """What the network of a client gives for new examples, [N, Y] float64; see `predict`."""
+        about = self.about
+        number = self.number(client)
+        pool, network = self.pool(given, number), self._network(about, number)
         parts = []
         with torch.no_grad():
             for rows in torch.split(torch.arange(len(pool.x)), _AT_ONCE):
-                parts.append(task.predict(network(pool.inputs(rows)).double()))
-        outputs = about["outputs"]
+                parts.append(network(pool.inputs(rows)).double())
         width = int(about["network"]["num_classes"])
-        said = torch.cat(parts) if parts else torch.zeros(0, width, dtype=torch.float64)
-        if "factor" in outputs:
-            factor, offset = (torch.tensor(outputs[k]).double() for k in ("factor", "offset"))
-            said = said * factor + offset
-        return said, list(outputs["names"])
+        return torch.cat(parts) if parts else torch.zeros(0, width, dtype=torch.float64)
 
-    def _about(self) -> dict[str, Any]:
+    def pool(self, given: Any, client: int) -> Pool:
+        """New examples as the network of a client sees them; without labels."""
+        nothing = torch.zeros(0, dtype=torch.int64)
+        empty = Pool(x=nothing, y=nothing, scale=nothing, shift=nothing, num_classes=0)
+        return self._features(prepared(self.about, given, client, empty))
+
+    def losses(self, given: Any, targets: Tensor, client: int) -> Tensor:
+        """The loss of a client's network for every new example, [N] float64.
+
+        Args:
+            targets: [N] numbers of classes, or [N, T] flags or numbers in the unit of the file.
+        """
+        about = self.about
+        if "factor" in about["outputs"]:
+            factor, offset = (torch.tensor(about["outputs"][k]).double() for k in _UNIT)
+            targets = (targets - offset) / factor
+        return self.task().loss(self.outputs(given, client), targets)
+
+    def models(self) -> Tensor:
+        """[M] which model each client uses, a number for each that is not another's; -1 for clients
+        that nobody serves.
+        """
+        given = self._given()
+        label: Tensor = given["label"]
+        if given["weight"] is None and given.get("own") is None:
+            return label
+        return torch.where(label >= 0, torch.arange(len(label)), -1)
+
+    def inputs(self) -> list[str]:
+        """The columns of the job's table that are inputs.
+
+        Raises:
+            DataError: the job's examples are no table.
+        """
+        if "columns" not in self.about:
+            raise DataError(
+                f"{self.folder}: the job's examples are no table: give an array of them"
+            )
+        return [one["name"] for one in self.about["columns"]]
+
+    def table(self, path: Path, needed: Sequence[str], words: Sequence[str] = ()) -> Any:
+        """The table of a CSV file, see `fedclust.datasets.csv.csv_table`."""
+        plain_file(path, "predict: ", "give a CSV like that of the job, or a frame")
+        how = self.config["dataset"]
+        signs = str(how.get("separator", ",")).replace("\\t", "\t"), str(how.get("decimal", "."))
+        encoding = str(how.get("encoding", "utf-8"))
+        load = partial(csv_table, "predict", path, needed, words, *signs, encoding)
+        return read("predict", path, load, key="the file")
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
         """What `write_inputs` wrote."""
         file = self.folder / inputs_of(self.seed)
         try:
@@ -138,9 +189,9 @@ class Trained:
             raise RunFolderError(f"{file} {why}: {_AGAIN}") from error
         return about
 
-    def _number(self, about: Mapping[str, Any], client: int | str) -> int:
-        """The number of a client by its name."""
-        names = about["clients"]
+    def number(self, client: int | str) -> int:
+        """The number of a client by its name, or as it is."""
+        names = self.about["clients"]
         if isinstance(client, str):
             require(client in names, "client", client, f"a number or one of {', '.join(names)}")
             return int(names.index(client))
@@ -189,7 +240,7 @@ class Trained:
     def _network(self, about: Mapping[str, Any], client: int) -> nn.Module:
         rows, weight = self._rows(client)
         each = [self._filled(about["network"], row) for row in rows]
-        return each[0] if len(each) == 1 else _Mixture(each, weight, self._task())
+        return each[0] if len(each) == 1 else _Mixture(each, weight, self.task())
 
     def _filled(self, about: Mapping[str, Any], row: Tensor) -> nn.Module:
         """The config's network with the parameters and statistics of a row [P]."""
@@ -203,7 +254,8 @@ class Trained:
         layout = Layout(names=tuple(about["names"]), shapes=tuple(map(tuple, about["shapes"])))
         return filled_with(module, row, layout, about["counts"])
 
-    def _task(self) -> Task:
+    def task(self) -> Task:
+        """The job's task, without what it takes from training rows."""
         task: Task = Objects(self.user_dir).make(self.config["task"], "task")
         return task
 
@@ -220,18 +272,6 @@ class Trained:
         computed, one = features.computed(pool, own), torch.ones(1)
         labels = pool.y
         return Pool(x=computed, y=labels, scale=one, shift=one * 0, num_classes=pool.num_classes)
-
-    def _table(self, about: Mapping[str, Any], path: Path) -> Any:
-        """The table of a CSV file."""
-        if "columns" not in about:
-            raise DataError(f"{path}: the job's examples are no table: give an array of them")
-        plain_file(path, "predict: ", "give a CSV like that of the job, or a frame")
-        how = self.config["dataset"]
-        names = [one["name"] for one in about["columns"]]
-        signs = str(how.get("separator", ",")).replace("\\t", "\t"), str(how.get("decimal", "."))
-        encoding = str(how.get("encoding", "utf-8"))
-        load = partial(csv_table, "predict", path, names, [], *signs, encoding)
-        return read("predict", path, load, key="the file")
 
 
 def filled_with(module: nn.Module, row: Tensor, where: Layout, counts: list[str]) -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,24 @@ def test_planted_groups_are_found_and_every_row_is_tested_once(
         assert mine.set_index("seed")["value"][seed] == said["scores"]["groups"][int(seed)]
     assert set(said["groups"]) == set(SITES)
     assert sorted(said["scores"]) == ["alone", "groups", "one"]
+
+    # the choice is trained on all rows, tests nothing, and predicts rows of sites known and new
+    whole = pd.read_parquet(folder / said["trained"] / "partition" / "seed=0.parquet")
+    train = whole[whole["split"] == "train"]
+    assert set(train["row"]) == by_split["train"] | by_split["validation"] | by_split["test"]
+    assert "accuracy" not in metrics(folder / said["trained"])
+    table(3).replace({"site": {"Ulm": "Trier"}}).to_csv("new.csv", index=False)
+    frame = pd.read_csv(StringIO(fedclust.done("predict", "outputs/advise", "new.csv").out))
+    assert len(frame) == 12
+    assert dict(zip(frame["client"], frame["by"], strict=True))["Bonn"] == "own"
+    assert dict(zip(frame["client"], frame["by"], strict=True))["Trier"] in ("labels", "only")
+
+    # the models of one group are wrong on the other's rows
+    relation = pd.read_csv(folder / "advice" / "relation.csv")
+    assert (relation["lead mean"] > 20).all()
+    assert {f"calibration {one}" for one in said["scores"]} < set(
+        pd.read_csv(folder / "advice" / "clients.csv").columns
+    )
 
     # the same command reads what is there
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("rounds.csv")}

@@ -306,7 +306,7 @@ def test_a_launcher_that_there_is_no_cluster_for_is_one_line(tmp_path: Path) -> 
     [
         (["--verison"], "did you mean --version?"),
         (["example"], "the folder to make may follow"),
-        (["fly"], "it has run, plan, tune, advise, report, list"),
+        (["fly"], "it has run, plan, tune, advise, predict, report, list"),
         (["lst"], "did you mean list?"),
         (["list", "--config-dir", "nowhere"], "--config-dir="),
         (["list", "algorithms"], "no group algorithms: did you mean algorithm?"),

@@ -1,0 +1,134 @@
+"""What tested models say of the clients' test rows: each client's own model, and those of others.
+
+If the model of one group is as good on the rows of another as that group's own, the groups may
+differ in their inputs, but not in the relation of inputs and label. Calibration says how far what a
+model is sure of is what happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedclust.core.types import Federation
+from fedclust.report.statistics.paired import Paired, paired
+from fedclust.runtime.trained import Trained
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """How a group's test rows fare under its own model and under those of the other groups.
+
+    Attributes:
+        group: which.
+        metric: the headline of the task.
+        own, others: its mean over repetitions.
+        lead: of its own model, over repetitions; above 0 where it is better.
+    """
+
+    group: int
+    metric: str
+    own: float
+    others: float
+    lead: Paired
+
+
+def relations(
+    repetitions: Sequence[tuple[Trained, Federation]], groups: NDArray[np.int64], redrawn: float
+) -> list[Relation]:
+    """One for every group [M] of clients; none for one group or fewer than two repetitions.
+
+    Args:
+        repetitions: the tested job of each, and its federation.
+        redrawn: test / training rows.
+    """
+    if groups.max(initial=0) < 1 or len(repetitions) < 2:
+        return []
+    number = int(groups.max()) + 1
+    scores = np.stack([_own_and_others(*one, groups) for one in repetitions])  # [R, G, 2]
+    score = repetitions[0][1].pool.task.score
+    sign = 1.0 if score.better == "higher" else -1.0
+    return [
+        Relation(
+            group,
+            score.name,
+            own=float(scores[:, group, 0].mean()),
+            others=float(scores[:, group, 1].mean()),
+            lead=paired(sign * (scores[:, group, 0] - scores[:, group, 1]), redrawn),
+        )
+        for group in range(number)
+        if np.isfinite(scores[:, group]).all()
+    ]
+
+
+def _own_and_others(trained: Trained, fed: Federation, groups: NDArray[np.int64]) -> Floats:
+    """[G, 2] headline of every group's test rows: with its own models, and the mean of what is
+    added up with the model of every client of another group.
+    """
+    task, model = fed.pool.task, trained.models().numpy()
+    found = []
+    for group in range(int(groups.max()) + 1):
+        inside, outside = np.flatnonzero(groups == group), np.flatnonzero(groups != group)
+        rows = fed.test.count[torch.from_numpy(inside)].double().sum()
+        own = sum(_sums(trained, fed, client, client) for client in inside.tolist())
+        kinds, how_many = np.unique(model[outside], return_counts=True)
+        first = [int(outside[model[outside] == kind][0]) for kind in kinds]
+        others = sum(
+            times / len(outside) * _sums(trained, fed, client, like)
+            for like, times in zip(first, how_many.tolist(), strict=True)
+            for client in inside.tolist()
+        )
+        found.append([float(task.headline(torch.as_tensor(one), rows)) for one in (own, others)])
+    return np.array(found)
+
+
+def _sums(trained: Trained, fed: Federation, client: int, like: int) -> Tensor:
+    """What a test of a client's rows adds up [S] with the model of another client."""
+    outputs, y = _outputs(trained, fed, client, like)
+    return fed.pool.task.sums(outputs, y).double().sum(0)
+
+
+def _outputs(trained: Trained, fed: Federation, client: int, like: int) -> tuple[Tensor, Tensor]:
+    """Outputs [n, Y] of a client's model for another's test rows, and their targets."""
+    rows = fed.test.of_client(client)
+    with torch.no_grad():
+        outputs = trained.network(like)(fed.pool.inputs(rows).cpu())
+    return outputs, fed.pool.y[rows].cpu()
+
+
+def calibration(repetitions: Sequence[tuple[Trained, Federation]]) -> Floats:
+    """[M] over all test rows of all repetitions, for every client under its own model: of classes
+    the mean probability of the class that is said, minus the share that is right (above 0: too
+    sure); of flags the mean probability minus the share that holds; of numbers the mean of what is
+    said minus that of what is true, in the unit of the file. NaN without test rows.
+    """
+    clients = repetitions[0][1].num_clients
+    total, count = np.zeros(clients), np.zeros(clients)
+    for trained, fed in repetitions:
+        for client in range(clients):
+            if not int(fed.test.count[client]):
+                continue
+            outputs, y = _outputs(trained, fed, client, client)
+            total[client] += float(_excess(fed, outputs, y).sum())
+            count[client] += len(y)
+    with np.errstate(invalid="ignore"):
+        return total / count
+
+
+def _excess(fed: Federation, outputs: Tensor, y: Tensor) -> Tensor:
+    """By example [n], see `calibration`."""
+    task = fed.pool.task
+    said = task.predict(outputs.double())
+    if task.targets == "classes":
+        sure, which = said.max(1)
+        return sure - (which == y).double()
+    if task.targets == "numbers":
+        return (task.in_unit(said) - task.in_unit(y.double())).mean(1)
+    return (said - y.double()).mean(1)

@@ -1,0 +1,272 @@
+"""What a job's models say of a table in which every row names its client, known or new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedclust.config.build import build
+from fedclust.helpers.errors import DataError, require, some_of
+from fedclust.runtime.placing import by_inputs, by_loss, placed_rightly
+from fedclust.runtime.trained import Trained
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MEMBERS = 4  # clients that a model is named by
+By = Literal["own", "labels", "inputs", "only"]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The model that a client of a table gets.
+
+    Attributes:
+        client: its name in the table.
+        like: the number of a client of the job that uses the model.
+        model: the clients of the job that use it, in words.
+        by: own: the client was in the job. labels, inputs: see `fedclust.runtime.placing`. only:
+            all clients of the job use one model.
+        sure: share of resamples of the client's rows in which the same model fits best; 1 of those
+            that need no choice.
+        labelled: rows that decided, with by=labels.
+    """
+
+    client: str
+    like: int
+    model: str
+    by: By
+    sure: float = 1.0
+    labelled: int = 0
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What was said.
+
+    Attributes:
+        frame: a row per row of the table, in its order: client, model, by, sure; then of classes
+            predicted and p_CLASS for every class; of flags p_LABEL; of numbers predicted, or
+            predicted_TARGET of several.
+        placed: the clients of the table in the order of their first rows.
+        rightly: of how many known clients the inputs alone would say which model they have, and of
+            how many that could be looked at; None unless a client was placed by its inputs.
+    """
+
+    frame: pd.DataFrame
+    placed: Sequence[Placed]
+    rightly: tuple[int, int] | None = None
+
+
+def predicted(trained: Trained, table: pd.DataFrame | Path, client: str | None = None) -> Predicted:
+    """What the models of a job say of every row.
+
+    Args:
+        table: with the columns of the job's table, also the one that names clients; that of the
+            label may be missing or have gaps.
+        client: whose all rows are; None where the table's column says it.
+
+    Raises:
+        DataError, ConfigError, RunFolderError: as `Trained.predict`.
+    """
+    require(client != "", "client", client, "the name of a client")
+    frame = _read(trained, table, needs_client=client is None)
+    trained.pool(frame, 0)  # refuses what is odd by its row in the whole table
+    column = _client_column(trained)
+    names = [client] * len(frame) if client is not None else _names(frame[column], column)
+    rows: Mapping[str, NDArray[np.int64]] = {
+        name: np.flatnonzero([one == name for one in names]) for name in dict.fromkeys(names)
+    }
+    chooser = _Chooser(trained)
+    placed = [chooser.placed(name, frame.iloc[own]) for name, own in rows.items()]
+    parts = [_said(trained, frame.iloc[rows[one.client]], one) for one in placed]
+    import pandas as pd
+
+    said = pd.concat(parts).iloc[np.argsort(np.concatenate(list(rows.values())))]
+    said.index = frame.index
+    is_by_inputs = any(one.by == "inputs" for one in placed)
+    return Predicted(said, placed, chooser.rightly() if is_by_inputs else None)
+
+
+def _client_column(trained: Trained) -> str:
+    return str(trained.config["dataset"].get("client"))
+
+
+def _label_columns(trained: Trained) -> list[str]:
+    label = trained.config["dataset"].get("label", "label")
+    return [label] if isinstance(label, str) else [str(one) for one in label]
+
+
+def _read(trained: Trained, table: pd.DataFrame | Path, *, needs_client: bool) -> pd.DataFrame:
+    """The table with all columns that are read; DataError if one is missing."""
+    import pandas as pd
+
+    inputs, column = trained.inputs(), _client_column(trained)
+    if isinstance(table, Path):
+        words = [column, *(_label_columns(trained) if _of_classes(trained) else ())]
+        frame = trained.table(table, inputs, words)
+    else:
+        frame = table
+    if not isinstance(frame, pd.DataFrame):
+        raise DataError(f"examples of type {type(frame).__name__}: give a pandas DataFrame")
+    frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+    if needs_client and column not in frame:
+        raise DataError(
+            f"the table has no column {column}, which names the client of every row: give client=, "
+            "or add it"
+        )
+    if not len(frame):
+        raise DataError("the table has no rows: give one or more")
+    return frame
+
+
+def _of_classes(trained: Trained) -> bool:
+    return trained.task().targets == "classes"
+
+
+def _names(values: Any, column: str) -> list[str]:
+    """Clients as the job names them: 7.0 is 7, as whole numbers beside gaps become decimals."""
+    found = []
+    for row, value in enumerate(values):
+        is_gap = value is None or value != value or (isinstance(value, str) and not value.strip())
+        if is_gap:
+            raise DataError(f"the table has no value in column {column}, row {row + 1}: give one")
+        is_whole = isinstance(value, float) and value.is_integer()
+        found.append(str(int(value) if is_whole else value).strip())
+    return found
+
+
+class _Chooser:
+    """Chooses models for clients that a job did not know."""
+
+    def __init__(self, trained: Trained) -> None:
+        self._trained = trained
+        self._known: Sequence[str] = trained.about["clients"]
+        self._model = trained.models().numpy()
+        used = sorted({int(one) for one in self._model if one >= 0})
+        self._first = [int(np.flatnonzero(self._model == one)[0]) for one in used]
+        self._inputs: list[NDArray[np.float64]] | None = None
+
+    def placed(self, name: str, rows: pd.DataFrame) -> Placed:
+        """The model of a client of these rows."""
+        number = self._number(name)
+        if number is not None and self._model[number] >= 0:
+            return Placed(name, number, self._words(number), "own")
+        require(bool(self._first), "the job", self._trained.folder, "one that serves a client")
+        if len(self._first) == 1:
+            return Placed(name, self._first[0], self._words(self._first[0]), "only")
+        seed = self._trained.seed
+        targets, there = _targets(self._trained, rows)
+        if there.any():
+            labelled = rows[there]
+            fit = by_loss(
+                np.stack(
+                    [self._trained.losses(labelled, targets, one).numpy() for one in self._first]
+                ),
+                seed,
+            )
+            like = self._first[fit.place]
+            return Placed(name, like, self._words(like), "labels", fit.sure, len(labelled))
+        new = self._trained.pool(rows, self._first[0])
+        at = torch.arange(len(new.x))
+        seen = new.inputs(at).flatten(1).double().numpy()
+        own = [np.concatenate(self._of_model(int(self._model[one]))) for one in self._first]
+        fit = by_inputs(seen, own, seed)
+        like = self._first[fit.place]
+        return Placed(name, like, self._words(like), "inputs", fit.sure)
+
+    def rightly(self) -> tuple[int, int]:
+        """See `placed_rightly`."""
+        served = np.flatnonzero(self._model >= 0)
+        inputs = self._known_inputs()
+        own = [inputs[int(client)] for client in served]
+        return placed_rightly(own, self._model[served], self._trained.seed)
+
+    def _number(self, name: str) -> int | None:
+        if name in self._known:
+            return self._known.index(name)
+        is_number = not self._known and name.isdecimal() and int(name) < len(self._model)
+        return int(name) if is_number else None
+
+    def _words(self, client: int) -> str:
+        """The clients that use the model of one."""
+        which = np.flatnonzero(self._model == self._model[client]).tolist()
+        names = [self._known[one] if self._known else str(one) for one in which]
+        return some_of(names, _MEMBERS, " + ")
+
+    def _of_model(self, model: int) -> list[NDArray[np.float64]]:
+        inputs = self._known_inputs()
+        return [inputs[int(client)] for client in np.flatnonzero(self._model == model)]
+
+    def _known_inputs(self) -> list[NDArray[np.float64]]:
+        """Of every client of the job what the model sees of its rows, [N_i, F]."""
+        if self._inputs is None:
+            trained = self._trained
+            config = {**trained.config, "seeds": [trained.seed]}
+            fed = build(config, trained.user_dir).federations[trained.seed]
+            self._inputs = []
+            for client in range(fed.num_clients):
+                rows = torch.cat([split.of_client(client) for split in fed.splits.values()])
+                self._inputs.append(fed.pool.inputs(rows).flatten(1).double().cpu().numpy())
+        return self._inputs
+
+
+def _targets(trained: Trained, rows: pd.DataFrame) -> tuple[Tensor, NDArray[np.bool_]]:
+    """Targets of the rows that have all of them, see `Trained.losses`; and which these are [N]."""
+    import pandas as pd
+
+    columns = _label_columns(trained)
+    if any(name not in rows for name in columns):
+        return torch.zeros(0), np.zeros(len(rows), dtype=bool)
+    there = rows[columns].notna().all(axis=1).to_numpy()
+    labelled = rows.loc[there, columns]
+    if not _of_classes(trained):
+        numbers = labelled.apply(pd.to_numeric, errors="coerce")
+        odd = numbers.isna().any(axis=1).to_numpy()
+        require(
+            not odd.any(), ", ".join(columns), labelled[odd].iloc[:1].values.tolist(), "numbers"
+        )
+        return torch.tensor(numbers.to_numpy(dtype=np.float64)), there
+    classes = trained.about["outputs"]["names"]
+    words = _names(labelled[columns[0]], columns[0])
+    for word in words:
+        if word not in classes:
+            known = some_of(classes, 8)
+            raise DataError(
+                f"the table has {word} in column {columns[0]}: the job knows {known}; leave it "
+                "empty where it is not known"
+            )
+    return torch.tensor([classes.index(one) for one in words], dtype=torch.int64), there
+
+
+def _said(trained: Trained, rows: pd.DataFrame, placed: Placed) -> pd.DataFrame:
+    """The frame of one client's rows."""
+    import pandas as pd
+
+    said, names = trained.predict(rows, placed.like)
+    values, targets = said.numpy(), trained.task().targets
+    names = names or [str(place) for place in range(values.shape[1])]
+    content: dict[str, Any] = {
+        "client": placed.client,
+        "model": placed.model,
+        "by": placed.by,
+        "sure": placed.sure,
+    }
+    if targets == "classes":
+        content["predicted"] = [names[place] for place in values.argmax(1)]
+    if targets == "numbers":
+        only = len(names) == 1
+        content |= {
+            "predicted" if only else f"predicted_{name}": values[:, place]
+            for place, name in enumerate(names)
+        }
+    else:
+        content |= {f"p_{name}": values[:, place] for place, name in enumerate(names)}
+    return pd.DataFrame(content, index=rows.index)

@@ -1,0 +1,131 @@
+"""A table in which every row names its client, known to the job or new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedclust
+from fedclust.helpers.errors import ConfigError, DataError
+
+SITES = ("Bonn", "Graz", "Kiel", "Linz")
+COMMON = (
+    *("dataset=csv", "dataset.path=own.csv", "dataset.client=site", "dataset.group=land"),
+    *("dataset.test_share=0.2", "partition=natural", "model=linear", "rounds=3", "eval_every=3"),
+    *("solver.lr=0.5", "solver.batch_size=4", "engine=loop", "device=cpu", "progress=false"),
+)
+
+
+def table(rows: int = 160) -> pd.DataFrame:
+    """Four sites in two lands; what makes ill in one protects in the other, where x2 is larger."""
+    rng, which = np.random.default_rng(0), np.arange(rows) % 4
+    x = rng.normal(size=(rows, 2))
+    sign = np.where(which % 2, -1, 1)
+    made = pd.DataFrame({"x1": x[:, 0], "x2": x[:, 1] + 3 * (which % 2)})
+    made["site"], made["land"] = (
+        [SITES[one] for one in which],
+        [("D", "A")[one % 2] for one in which],
+    )
+    made["ill"] = np.where(sign * x[:, 0] > 0, "yes", "no")
+    made["days"] = 100 + 10 * sign * x[:, 0]
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    table().to_csv("own.csv", index=False)
+
+
+def job(*more: str, algorithm: str = "oracle") -> fedclust.Result:
+    """A finished job on the table; the oracle has a model for each land."""
+    return fedclust.run(f"algorithm={algorithm}", *COMMON, *more)
+
+
+ILL = ("dataset.label=ill", "dataset.exclude=[days]")
+
+
+def test_every_row_gets_what_its_client_says_in_the_order_of_the_table() -> None:
+    result = job(*ILL)
+    rows = table().drop(columns=["ill", "days", "land"]).sample(frac=1, random_state=1)
+    made = result.predicted(rows)
+    assert made.frame.index.equals(rows.index)
+    assert list(made.frame.columns) == [
+        "client",
+        "model",
+        "by",
+        "sure",
+        "predicted",
+        "p_no",
+        "p_yes",
+    ]
+    for site in SITES:
+        own = (rows["site"] == site).to_numpy()
+        alone = result.predict(rows[own], site)
+        np.testing.assert_array_equal(made.frame[own][["p_no", "p_yes"]], alone[["no", "yes"]])
+        likely = np.where(alone["yes"] > alone["no"], "yes", "no")
+        assert (made.frame[own]["predicted"] == likely).all()
+    assert {one.model for one in made.placed} == {"Bonn + Kiel", "Graz + Linz"}
+    assert {(one.by, one.sure) for one in made.placed} == {("own", 1.0)}
+    assert made.rightly is None
+    rows.to_csv("new.csv", index=False)
+    written = result.predicted("new.csv").frame
+    np.testing.assert_allclose(written["p_yes"], made.frame["p_yes"], atol=1e-12)
+
+
+def test_a_new_client_gets_the_model_that_fits_its_labels_and_else_its_inputs() -> None:
+    result = job(*ILL)
+    new = table().assign(site=lambda one: "new " + one["land"])
+    made = result.predicted(new)
+    assert {one.client: (one.model, one.by) for one in made.placed} == {
+        "new D": ("Bonn + Kiel", "labels"),
+        "new A": ("Graz + Linz", "labels"),
+    }
+    assert all(one.sure == 1.0 and one.labelled == 80 for one in made.placed)
+    # a few labels are enough, and rows without one are predicted too
+    few = new.assign(ill=new["ill"].where(new.index < 16))
+    assert [one.labelled for one in result.predicted(few).placed] == [8, 8]
+    assert len(result.predicted(few).frame) == len(new)
+    # by inputs, which differ between the lands
+    unlabelled = result.predicted(new.drop(columns="ill"))
+    assert {one.client: (one.model, one.by) for one in unlabelled.placed} == {
+        "new D": ("Bonn + Kiel", "inputs"),
+        "new A": ("Graz + Linz", "inputs"),
+    }
+    assert unlabelled.rightly == (4, 4)
+    named = result.predicted(new.drop(columns=["ill", "site"]), client="Linz")
+    assert {one.client for one in named.placed} == {"Linz"}
+
+
+def test_one_model_needs_no_choice() -> None:
+    made = job(*ILL, algorithm="fedavg").predicted(table().assign(site="anywhere"))
+    (placed,) = made.placed
+    assert (placed.by, placed.model) == ("only", "Bonn + Graz + Kiel + Linz")
+
+
+def test_numbers_are_in_the_unit_of_the_file() -> None:
+    result = job("dataset.label=days", "dataset.exclude=[ill]", "task=regression", "solver.lr=0.1")
+    new = table().assign(site=lambda one: "new " + one["land"])
+    made = result.predicted(new)
+    assert list(made.frame.columns) == ["client", "model", "by", "sure", "predicted"]
+    assert [one.model for one in made.placed] == ["Bonn + Kiel", "Graz + Linz"]
+    assert float((made.frame["predicted"] - new["days"]).abs().mean()) < 5
+
+
+def test_what_cannot_be_predicted_is_said_in_a_line() -> None:
+    result, whole = job(*ILL), table()
+    for changed, said in (
+        (whole.drop(columns="site"), "no column site, which names the client"),
+        (whole.drop(columns="x2"), "no column x2"),
+        (whole.assign(site=whole["site"].where(whole.index != 7)), "column site, row 8"),
+        (whole.assign(ill="maybe", site="new"), "maybe in column ill"),
+        (whole[:0], "no rows"),
+        (whole.assign(x1=whole["x1"].astype(object).where(whole.index != 9, "odd")), "row 10"),
+    ):
+        with pytest.raises(DataError, match=said):
+            result.predicted(changed)
+    with pytest.raises(ConfigError, match="client"):
+        result.predicted(whole, client="")

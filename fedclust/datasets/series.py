@@ -22,6 +22,7 @@ from fedclust.datasets.sites import told
 from fedclust.datasets.suspects import stands_for_a_gap
 from fedclust.datasets.windows import Values, Windows
 from fedclust.helpers.errors import DataError, typed
+from fedclust.helpers.ranges import AtLeastTwo
 
 _DATED = re.compile(r"\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]|$)")
 _DOTTED = re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}")
@@ -46,8 +47,11 @@ class Series(CsvSigns, Windows):
             clients.
         group: column of the client's true group, the same in all its rows; None where there is
             none.
-        normalise: mean_std (of every channel, by the training parts) or none. Targets keep their
-            unit here; the task standardises them.
+        normalise: mean_std (of every channel, by the training parts, or with `blocks` by all) or
+            none. Targets keep their unit here; the task standardises them.
+        blocks: equal stretches of time into which every series is cut; no window leaves its own,
+            and every seed draws a share `test_share` of a client's blocks for testing. None: the
+            end of every series is tested, the same in every seed.
     """
 
     path: str
@@ -58,6 +62,7 @@ class Series(CsvSigns, Windows):
     client: ColumnName | None = None
     group: ColumnName | None = None
     normalise: Literal["mean_std", "none"] = "mean_std"
+    blocks: AtLeastTwo | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,7 +81,8 @@ class Series(CsvSigns, Windows):
         series = [self._values(client, tables[client], when) for client in clients]
         groups = self.group and [self._group(client, tables[client]) for client in clients]
         scaled = self.normalise == "mean_std"
-        made = self.cut(Path(self.path).stem, series, clients, groups or None, scaled=scaled)
+        name = Path(self.path).stem
+        made = self.cut(name, series, clients, groups or None, scaled=scaled, blocks=self.blocks)
         by_name = dict(zip(clients, series, strict=True))
         gaps = [*_odd_values(by_name, [self.value, *self.features]), *self._units(by_name)]
         gaps += self._over_gaps(tables)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedclust.core.types import Dataset, Names
+from fedclust.core.validation import drawn_test
 from fedclust.helpers.errors import DataError
 from fedclust.helpers.ranges import AtLeastOne, InnerFraction, Ranged
 from fedclust.helpers.rounding import rounded_down
@@ -42,6 +44,7 @@ class Windows(Ranged):
         group: Sequence[str] | None,
         *,
         scaled: bool = True,
+        blocks: int | None = None,
     ) -> Dataset:
         """The windows of all clients: x [N, 1, C, length], y [N, horizon] in the unit of the
         series, float32 where that is enough and else float64.
@@ -50,10 +53,14 @@ class Windows(Ranged):
             series: of every client [steps, C], what is predicted first.
             clients, group: their names, and true groups or None.
             scaled: whether channels are standardised by the parts for training, each step once.
+            blocks: equal stretches of time of every series, see `_in_blocks`; None where the end
+                of every series is for testing.
 
         Raises:
             DataError: a series is too short for a window of training, or of tests.
         """
+        if blocks is not None:
+            return self._in_blocks(name, series, clients, group, scaled, blocks)
         parts: dict[bool, list[tuple[Values, Values]]] = {False: [], True: []}
         seen = []
         for client, one in zip(clients, series, strict=True):
@@ -85,6 +92,67 @@ class Windows(Ranged):
             owner[is_test] = torch.from_numpy(whose)
         if all(map(_fits_float32, y.values())):
             y = {is_test: ahead.float() for is_test, ahead in y.items()}
+        made = self._dataset(name, x, y, owner, clients, group)
+        return replace(made, raw={"less": mean.tolist(), "over": std.tolist()})
+
+    def _in_blocks(
+        self,
+        name: str,
+        series: Sequence[Values],
+        clients: Sequence[str],
+        group: Sequence[str] | None,
+        scaled: bool,
+        blocks: int,
+    ) -> Dataset:
+        """The windows that lie inside a block of time, inputs and targets. All windows of a block
+        are on one side of every split, and every seed draws other blocks of each client for
+        testing, so that splits of the series can be repeated.
+
+        Channels are standardised by all steps, as the parts for training are others in each seed.
+        """
+        pairs, whose, unit = [], [], []
+        needed = self.length + self.horizon
+        for client, one in enumerate(series):
+            if len(one) < needed * blocks:
+                raise DataError(
+                    f"{name}: client {clients[client]} has {len(one)} steps, and {blocks} blocks "
+                    f"of dataset.length plus dataset.horizon need {needed * blocks}: lower "
+                    "dataset.blocks"
+                )
+            ends = [rounded_down(place / blocks, len(one)) for place in range(blocks + 1)]
+            for block, (begin, end) in enumerate(pairwise(ends)):
+                begin = -(-begin // self.stride) * self.stride  # windows begin at the same hours
+                if end - begin < needed:
+                    continue
+                pairs.append(self._pairs(one[begin:end]))
+                whose += [client] * len(pairs[-1][0])
+                unit += [client * blocks + block] * len(pairs[-1][0])
+        mean, std = _moments(series) if scaled else (np.zeros((1, 1)), np.ones((1, 1)))
+        past, ahead = (np.concatenate(side) for side in zip(*pairs, strict=True))
+        x = torch.from_numpy(((past - mean) / std).astype(np.float32)).unsqueeze(1)
+        y = torch.from_numpy(np.ascontiguousarray(ahead))
+        y = y.float() if _fits_float32(y) else y
+        owner, units = torch.tensor(whose), torch.tensor(unit)
+        tests = drawn_test(owner, len(y), self.test_share, 0, None, units)
+        parts = [{False: part[~tests], True: part[tests]} for part in (x, y, owner)]
+        made = self._dataset(name, parts[0], parts[1], parts[2], clients, group)
+        return replace(
+            made,
+            test_share=self.test_share,
+            unit=torch.cat([units[~tests], units[tests]]),
+            raw={"less": mean.tolist(), "over": std.tolist()},
+        )
+
+    def _dataset(
+        self,
+        name: str,
+        x: Mapping[bool, Tensor],
+        y: Mapping[bool, Tensor],
+        owner: Mapping[bool, Tensor],
+        clients: Sequence[str],
+        group: Sequence[str] | None,
+    ) -> Dataset:
+        """Of examples, targets and owners for training and for testing."""
         known, numbers = np.unique(group or (), return_inverse=True)
         codes = torch.from_numpy(numbers.astype(np.int64))
         return Dataset(
@@ -100,7 +168,6 @@ class Windows(Ranged):
             test_owner=owner[True],
             group=codes if group else None,
             names=Names(clients=tuple(clients), groups=tuple(map(str, known))),
-            raw={"less": mean.tolist(), "over": std.tolist()},
         )
 
     def _pairs(self, part: Values) -> tuple[Values, Values]:

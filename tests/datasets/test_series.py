@@ -296,3 +296,37 @@ def test_windows_over_a_gap_are_told(change: str, tmp_path: Path) -> None:
     assert "in b, which is not its usual step: windows reach over it; dataset.time=hour" in remark
     if change == "gap":
         assert "from 2024-03-30 19:00:00 to 2024-03-30 21:00:00 in b" in remark
+
+
+def test_windows_stay_in_their_block_and_every_seed_tests_others(tmp_path: Path) -> None:
+    curves(tmp_path)
+    data = load(tmp_path, time="hour", normalise="none", blocks=5, test_share=0.2)
+    feds = [build(data, Natural(), seed) for seed in range(6)]
+    tested = []
+    for fed in feds:
+        for client, (first, steps) in enumerate(((1000, 60), (0, 100))):
+            hours = {}
+            for side, split in (("train", fed.train), ("test", fed.test)):
+                rows = split.of_client(client)
+                past, ahead = fed.pool.inputs(rows)[:, 0, 0], fed.pool.y[rows]
+                whole = torch.cat([past, ahead], 1) - first
+                assert torch.equal(whole[:, 1:] - whole[:, :-1], torch.ones(len(whole), 5))
+                blocks = whole // (steps / 5)
+                assert torch.equal(blocks, blocks[:, :1].expand_as(blocks))  # of one block each
+                hours[side] = {*whole.flatten().tolist()}
+                if side == "test":
+                    tested.append((client, *sorted({*blocks.flatten().tolist()})))
+            assert not hours["train"] & hours["test"]
+            assert len(hours["test"]) == steps / 5
+    assert len({*tested}) > 4
+
+
+def test_blocks_begin_where_windows_do_and_a_short_series_is_refused(tmp_path: Path) -> None:
+    hours = np.arange(24 * 13)
+    pd.DataFrame({"value": hours % 24.0}).to_csv(tmp_path / "a.csv", index=False)
+    options: dict[str, Any] = {"length": 24, "horizon": 24, "stride": 24, "normalise": "none"}
+    data = load(tmp_path, blocks=4, **options)
+    every = torch.cat([data.y_train, data.y_test])
+    assert torch.equal(every, torch.arange(24.0).expand(len(every), 24))
+    with pytest.raises(DataError, match="7 blocks of dataset.length plus"):
+        load(tmp_path, blocks=7, **options)

@@ -48,7 +48,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # room. A commit that raises a number says in its body what a user gets for it; a new part of the
 # kinds in CHOSEN needs none.
 BUDGET = {
-    "advise": 1075,
+    "advise": 1104,
     "algorithms": 3891,
     "benchmark": 1250,
     "cluster_methods": 471,

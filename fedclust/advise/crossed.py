@@ -1,7 +1,10 @@
 """What tested models say of the clients' test rows: each client's own model, and those of others.
 
 If the model of one group is as good on the rows of another as that group's own, the groups may
-differ in their inputs, but not in the relation of inputs and label. Calibration says how far what a
+differ in their inputs, but not in the relation of inputs and label. Where it is worse, either the
+relation differs or the shares of the labels do. So of classes the model of another group is also
+tried with its probabilities times the ratio of both groups' shares, which is right where inputs
+given the label are alike (Saerens, Latinne and Decaestecker 2002). Calibration says how far what a
 model is sure of is what happens.
 """
 
@@ -30,13 +33,17 @@ class Relation:
         group: which.
         metric: the headline of the task.
         own, others: its mean over repetitions.
-        lead: of its own model, over repetitions; above 0 where it is better.
+        corrected: that of the others with their shares of labels corrected; of numbers and flags
+            as `others`.
+        lead: of its own model over the corrected ones, over repetitions; above 0 where it is
+            better.
     """
 
     group: int
     metric: str
     own: float
     others: float
+    corrected: float
     lead: Paired
 
 
@@ -52,7 +59,7 @@ def relations(
     if groups.max(initial=0) < 1 or len(repetitions) < 2:
         return []
     number = int(groups.max()) + 1
-    scores = np.stack([_own_and_others(*one, groups) for one in repetitions])  # [R, G, 2]
+    scores = np.stack([_own_and_others(*one, groups) for one in repetitions])  # [R, G, 3]
     score = repetitions[0][1].pool.task.score
     sign = 1.0 if score.better == "higher" else -1.0
     return [
@@ -61,7 +68,8 @@ def relations(
             score.name,
             own=float(scores[:, group, 0].mean()),
             others=float(scores[:, group, 1].mean()),
-            lead=paired(sign * (scores[:, group, 0] - scores[:, group, 1]), redrawn),
+            corrected=float(scores[:, group, 2].mean()),
+            lead=paired(sign * (scores[:, group, 0] - scores[:, group, 2]), redrawn),
         )
         for group in range(number)
         if np.isfinite(scores[:, group]).all()
@@ -69,30 +77,50 @@ def relations(
 
 
 def _own_and_others(trained: Trained, fed: Federation, groups: NDArray[np.int64]) -> Floats:
-    """[G, 2] headline of every group's test rows: with its own models, and the mean of what is
-    added up with the model of every client of another group.
+    """[G, 3] headline of every group's test rows: with its own models, with the mean of what is
+    added up with the model of every client of another group, and the same corrected.
     """
     task, model = fed.pool.task, trained.models().numpy()
+    shares = [_log_shares(fed, np.flatnonzero(groups == one)) for one in range(groups.max() + 1)]
     found = []
     for group in range(int(groups.max()) + 1):
         inside, outside = np.flatnonzero(groups == group), np.flatnonzero(groups != group)
         rows = fed.test.count[torch.from_numpy(inside)].double().sum()
         own = sum(_sums(trained, fed, client, client) for client in inside.tolist())
-        kinds, how_many = np.unique(model[outside], return_counts=True)
-        first = [int(outside[model[outside] == kind][0]) for kind in kinds]
-        others = sum(
-            times / len(outside) * _sums(trained, fed, client, like)
-            for like, times in zip(first, how_many.tolist(), strict=True)
-            for client in inside.tolist()
-        )
-        found.append([float(task.headline(torch.as_tensor(one), rows)) for one in (own, others)])
+        kinds = np.stack([groups[outside], model[outside]])  # of a group several may use one model
+        _, first, times = np.unique(kinds, axis=1, return_index=True, return_counts=True)
+        others: list[Tensor] = []
+        for is_corrected in (False, True):
+            total = torch.zeros((), dtype=torch.float64)
+            for like, weight in zip(outside[first].tolist(), times.tolist(), strict=True):
+                shift = shares[group] - shares[groups[like]] if is_corrected else 0.0
+                for client in inside.tolist():
+                    part = _sums(trained, fed, client, like, shift)
+                    total = total + weight / len(outside) * part
+            others.append(total)
+        found.append([float(task.headline(torch.as_tensor(s), rows)) for s in (own, *others)])
     return np.array(found)
 
 
-def _sums(trained: Trained, fed: Federation, client: int, like: int) -> Tensor:
-    """What a test of a client's rows adds up [S] with the model of another client."""
+def _log_shares(fed: Federation, clients: NDArray[np.int64]) -> Tensor:
+    """Logarithms of the shares of the classes [Y] among the training rows of some clients, one more
+    of each; zeros of what are no classes.
+    """
+    if fed.pool.task.targets != "classes":
+        return torch.zeros(1, dtype=torch.float64)
+    rows = torch.cat([fed.train.of_client(client) for client in clients.tolist()])
+    count = fed.pool.y[rows].cpu().bincount(minlength=fed.pool.num_classes).double() + 1
+    return (count / count.sum()).log()
+
+
+def _sums(
+    trained: Trained, fed: Federation, client: int, like: int, shift: Tensor | float = 0.0
+) -> Tensor:
+    """What a test of a client's rows adds up [S] with the model of another client, its outputs
+    moved by `shift` [Y].
+    """
     outputs, y = _outputs(trained, fed, client, like)
-    return fed.pool.task.sums(outputs, y).double().sum(0)
+    return fed.pool.task.sums((outputs + shift).to(outputs.dtype), y).double().sum(0)
 
 
 def _outputs(trained: Trained, fed: Federation, client: int, like: int) -> tuple[Tensor, Tensor]:

@@ -153,10 +153,13 @@ def _of_groups(advice: Advice) -> list[str]:
         )
     if advice.relations:
         one = max(advice.relations, key=lambda one: one.lead.mean)
-        own, others = (show(one.metric, value) for value in (one.own, one.others))
+        own, others, corrected = (
+            show(one.metric, value) for value in (one.own, one.others, one.corrected)
+        )
+        less = f", {corrected} if the shares of labels are corrected" * (others != corrected)
         lines.append(
-            f"Relation of inputs and label: on the test rows of {advice.members()[one.group]} its "
-            f"own model has {own}, those of the other groups {others}; its own is better by "
+            f"On the test rows of {advice.members()[one.group]} its own model has {own}, those of "
+            f"the other groups {others}{less}; its own is better by "
             f"{_shown(one.metric, one.lead, advice.margin)}."
         )
     if math.isnan(known.p):
@@ -340,21 +343,32 @@ def relations_table(advice: Advice) -> Table:
     """How the test rows of every group fare under the models of the others."""
     members, rows, records = advice.members(), [], []
     for one in advice.relations:
-        own, others = (Cell(text=show(one.metric, value)) for value in (one.own, one.others))
+        values = (one.own, one.others, one.corrected)
+        shown = [Cell(text=show(one.metric, value)) for value in values]
         lead = Cell(text=_shown(one.metric, one.lead, advice.margin))
-        rows.append((Cell(text=members[one.group]), own, others, lead))
+        rows.append((Cell(text=members[one.group]), *shown, lead))
         times = factor(one.metric)
-        record = {"group": members[one.group], "own": times * one.own, "others": times * one.others}
+        found = zip(("own", "others", "corrected"), values, strict=True)
+        record = {"group": members[one.group], **{name: times * value for name, value in found}}
         records.append(record | {f"lead {p}": times * getattr(one.lead, p) for p in _PARTS})
     note = (
-        "The mean over repetitions. Where a group's own model is no better than those of the "
-        "others, the groups do not differ in the relation of inputs and label."
+        "The mean over repetitions. Corrected: with the probabilities times the ratio of the "
+        "groups' shares of labels. Where a group's own model is no better than these, the groups "
+        "do not differ in the relation of inputs and label, apart from those shares."
     )
     metric = inside(heading(advice.relations[0].metric))
     return Table(
         name="relation",
         title="One group's model on another's rows",
-        columns=("test rows of", f"own model, {metric}", "models of the others", "lead of its own"),
+        columns=(
+            *(
+                "test rows of",
+                f"own model, {metric}",
+                "models of the others",
+                "the same, corrected",
+            ),
+            "lead of its own over these",
+        ),
         rows=tuple(rows),
         records=tuple(records),
         notes=(note,),

@@ -16,7 +16,6 @@ from configs import with_algorithm
 from fedclust.advise.crossed import calibration, relations
 from fedclust.config.build import build
 from fedclust.core.types import Federation
-from fedclust.report.statistics.paired import paired
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
@@ -69,7 +68,7 @@ def test_the_model_of_an_opposite_group_is_wrong_where_the_own_one_is_right() ->
         assert one.metric == "accuracy"
         assert one.own > 0.85
         assert one.others < 0.15
-        assert one.lead.mean == pytest.approx(one.own - one.others)
+        assert one.lead.mean == pytest.approx(one.own - one.corrected)
         assert one.lead.low > 0.5
     assert [one.group for one in found] == [0, 1]
 
@@ -78,8 +77,22 @@ def test_one_relation_needs_no_second_model() -> None:
     write(turned=False)
     for one in relations(job("oracle"), GROUPS, 0.25):
         assert abs(one.lead.mean) < 0.1
-    assert relations(job("fedavg"), GROUPS, 0.25)[0].lead == paired(np.zeros(3), 0.25)
+    same = relations(job("fedavg"), GROUPS, 0.25)[0]
+    assert same.own == same.others
     assert relations([], np.zeros(4, dtype=np.int64), 0.25) == []
+
+
+def test_shares_of_labels_are_corrected() -> None:
+    """Inputs given the label are alike: the models of the others need other shares alone."""
+    rng, which = np.random.default_rng(0), np.arange(800) % 4
+    ill = rng.random(800) < np.where(which % 2, 0.9, 0.1)
+    x = rng.normal(size=(800, 2)) + np.where(ill, 0.6, -0.6)[:, None]
+    table = pd.DataFrame({"x1": x[:, 0], "x2": x[:, 1], "site": which, "land": which % 2})
+    table.assign(ill=ill, days=0).to_csv("own.csv", index=False)
+    for one in relations(job("oracle", "solver.lr=0.1"), GROUPS, 0.25):
+        assert one.own > one.others + 0.15
+        assert abs(one.own - one.corrected) < 0.03
+        assert one.lead.mean == pytest.approx(one.own - one.corrected)
 
 
 def test_calibration_is_sureness_less_what_is_right() -> None:

@@ -328,5 +328,5 @@ def test_blocks_begin_where_windows_do_and_a_short_series_is_refused(tmp_path: P
     data = load(tmp_path, blocks=4, **options)
     every = torch.cat([data.y_train, data.y_test])
     assert torch.equal(every, torch.arange(24.0).expand(len(every), 24))
-    with pytest.raises(DataError, match="7 blocks of dataset.length plus"):
+    with pytest.raises(DataError, match=r"7 blocks of dataset\.length plus"):
         load(tmp_path, blocks=7, **options)

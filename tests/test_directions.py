@@ -51,7 +51,7 @@ BUDGET = {
     "advise": 1104,
     "algorithms": 3891,
     "benchmark": 1250,
-    "cluster_methods": 471,
+    "cluster_methods": 484,
     "cluster_metrics": 349,
     "commands": 1525,
     "config": 1830,

@@ -61,21 +61,42 @@ class Dbscan(Ranged):
 
 def knee(matrix: Floats) -> float:
     """The first confirmed knee of the sorted distances [C, C] to the nearest neighbour, a convex
-    curve that increases (Kneedle: Satopää et al. 2011, in the library `kneed`, as FLUX's code).
+    curve that increases.
 
     Where the curve has no knee nobody stands out: the largest of these distances, 0 for one client.
     """
-    from kneed import KneeLocator  # only this choice of eps needs it
-
     nearest = np.sort(np.where(np.eye(len(matrix), dtype=bool), np.inf, matrix).min(1))
     if len(nearest) < 2:
         return _LEAST
-    where = None
-    if nearest[0] < nearest[-1]:  # a flat curve cannot be scaled
-        where = KneeLocator(
-            range(len(nearest)), nearest, curve="convex", direction="increasing"
-        ).knee
+    where = kneedle(nearest) if nearest[0] < nearest[-1] else None  # a flat curve has no scale
     return max(float(nearest[-1 if where is None else where]), _LEAST)
+
+
+def kneedle(values: Floats) -> int | None:
+    """The place of the first knee of a convex curve that increases, seen from its high end.
+
+    Kneedle (Satopää, Albrecht, Irwin, Raghavan, ICDCS Workshops 2011) with sensitivity 1 and
+    without smoothing, as FLUX's code calls it. Both axes are scaled to [0, 1] and turned around, so
+    that the curve is concave. A knee is a local maximum of the curve minus the diagonal after which
+    that difference falls by more than the mean distance of two points, before it rises again.
+
+    Args:
+        values: [n] sorted, the first less than the last.
+    """
+    # in steps as the library `kneed` rounds them: where two neighbours are equal, the difference
+    # falls by just that distance, and the last bit decides
+    along = (1 - np.arange(len(values)) / (len(values) - 1))[::-1]
+    up = (1 - (values - values[0]) / (values[-1] - values[0]))[::-1]
+    above, least_fall = up - along, np.diff(along).mean()
+    before, after = np.pad(above, 1, mode="edge")[:-2], np.pad(above, 1, mode="edge")[2:]
+    is_top = (above >= before) & (above >= after)
+    top = None
+    for i in range(len(values) - 1):
+        if is_top[i]:
+            top = i
+        if top is not None and above[i + 1] < above[top] - least_fall:
+            return len(values) - 1 - top
+    return None
 
 
 def noise_apart(found: Labels) -> Labels:

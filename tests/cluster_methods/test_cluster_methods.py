@@ -292,19 +292,6 @@ def test_missing_extra_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.sklearn_extra
-def test_alternate_is_that_of_scikit_learn_extra() -> None:
-    for seed in range(20):
-        noise = torch.rand(30, 30, generator=torch.Generator().manual_seed(seed))
-        distance = (noise + noise.T).fill_diagonal_(0)
-        theirs = configured(NEEDS_EXTRA, 4)(distance, STREAM)
-        assert torch.equal(KMedoids(num_clusters=4, variant="alternate")(distance, STREAM), theirs)
-    distance, block = blocks(9, 7, 8)
-    assert same_partition(
-        configured(NEEDS_EXTRA, 3, method="pam", start="build")(distance, STREAM), block
-    )
-
-
 def test_clusters_nearer_than_the_threshold_are_merged_and_others_are_not() -> None:
     distance = on_a_line(0.0, 1.0, 10.0, 11.5, 30.0)
     expected = {

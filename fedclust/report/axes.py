@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from fedclust.report import style
 
 Place = tuple[int, ...]  # row and column of a cell
+_MOSTLY = 0.5  # of its length that another curve covers
+_RIM = 0.7  # points of a covered curve on both sides of the one above it
+_MOST_RIM = 2.1
 
 
 def panels(
@@ -33,6 +37,35 @@ def labelled(figure: Figure | None, across: str, down: str) -> Figure | None:
         figure.supxlabel(across, fontsize=9)
         figure.supylabel(down, fontsize=9)
     return figure
+
+
+def tell_apart(axes: Axes) -> None:
+    """Widen the curves that later ones cover for most of their length, so that both are seen.
+
+    Called when all curves are drawn and the axes have their limits.
+    """
+    curves = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
+    for place, curve in enumerate(curves):
+        above = sum(_covers(axes, later, curve) for later in curves[place + 1 :])
+        every = curve.get_markevery()
+        if above:
+            curve.set_linewidth(curve.get_linewidth() + 2 * min(_RIM * above, _MOST_RIM))
+        if above and isinstance(every, int):  # marks beside those of the other
+            curve.set_markevery((above % every, every))
+
+
+def _covers(axes: Axes, above: Line2D, below: Line2D) -> bool:
+    """Whether a curve lies less than a line's width from another for most of that one's length."""
+    (x, y), (along, height) = (np.asarray(line.get_data(), float) for line in (above, below))
+    shared = (along >= x.min(initial=np.inf)) & (along <= x.max(initial=-np.inf))
+    if not len(along) or shared.mean() < _MOSTLY:
+        return False
+    there = np.interp(along[shared], x, y)
+    both = axes.transData.transform(
+        np.stack([np.tile(along[shared], 2), np.append(there, height[shared])], axis=1)
+    )[:, 1].reshape(2, -1)
+    apart = np.abs(both[0] - both[1]) * 72 / axes.figure.dpi  # points
+    return bool((apart < below.get_linewidth()).sum() >= _MOSTLY * len(along))
 
 
 def bare(axes: Axes, *, framed: bool = False) -> None:

@@ -186,11 +186,6 @@ def _notes(spec: Spec, arms: Sequence[Arm], places: Sequence[Standing]) -> list[
         )
     if untold:
         lines.append(silence(untold))
-    if not in_panels(arms):
-        lines.append(
-            "Mean ranks, a critical-difference diagram and performance profiles need several "
-            f"federations, the diagram at least {LEAST_FEDERATIONS}; this report has one."
-        )
     return lines
 
 

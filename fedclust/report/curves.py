@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS, headline_of
 from fedclust.report import style
 from fedclust.report.arms import SEPARATOR, Arm, settings_of
-from fedclust.report.axes import legend_of, panels
+from fedclust.report.axes import legend_of, panels, tell_apart
 from fedclust.report.formats import axis, bounds, byte_unit, factor, in_percent
 from fedclust.report.runs import Curve
 from fedclust.report.spec import Spec
@@ -136,6 +136,7 @@ def _fill(
         axes.set_xscale("log")
     if METRICS[metric].unit != "fraction":
         _keep_readable(axes, means)
+    tell_apart(axes)
 
 
 def abscissa(arm: Arm, curve: Curve, x: str, unit: float) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedclust.report import style
 from fedclust.report.arms import Arm
-from fedclust.report.axes import labelled, part_cells, write_cells
+from fedclust.report.axes import labelled, part_cells, tell_apart, write_cells
 from fedclust.report.comparison import Overall, scale
 from fedclust.report.curves import MOST_LINES, legend_columns
 from fedclust.report.formats import in_percent, lower_is_better
@@ -196,6 +196,7 @@ def profiles(spec: Spec, arms: Sequence[Arm], methods: Overall) -> Figure | None
         axes = figure.subplots()
         for name, share in shares.items():
             axes.plot(levels, share, label=name, markevery=_LEVELS // 8, **looks[name])
+        tell_apart(axes)
         axes.set_xlabel(label)
         axes.set_ylabel("runs above the level (%)")
         figure.legend(loc="outside upper left", ncols=legend_columns(figure, shares))

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from fedclust.report import style
 from fedclust.report.arms import Arm, settings_of
-from fedclust.report.axes import bare, colour_bar, labelled, legend_of, panels, write_cells
+from fedclust.report.axes import (
+    bare,
+    colour_bar,
+    labelled,
+    legend_of,
+    panels,
+    tell_apart,
+    write_cells,
+)
 from fedclust.report.curves import (
     abscissa,
     axis_of,
@@ -56,6 +64,7 @@ def multiples(arms: Sequence[Arm], metric: str, x: str) -> Figure | None:
                 look = looks[name] if one else style.line(settings.index(arm.setting))
                 along = abscissa(arm, curve, x, unit)
                 draw_curve(axes, along, curve, metric, {**look, "markersize": 3.2}, arm.setting)
+        tell_apart(axes)
     if x == "round":
         set_round_ticks(grid[0], arms, metric)
     if len(settings) > 1:

@@ -60,3 +60,18 @@ def test_a_setting_without_a_curve_has_no_panel(tmp_path: Path) -> None:
             plain(tmp_path / f"{case} {name}", {metric: [[0.5], [0.6]]}, name, case=case)
     figure = curves.draw(contents(tmp_path).arms, ["accuracy"], "round")
     assert [axes.get_title() for axes in figure.axes] == ["one"]
+
+
+def test_a_curve_below_another_shows_on_both_sides(tmp_path: Path) -> None:
+    """ifca is lcfl in three of four rounds, local never; nothing hides the last one, fedavg."""
+    high = [0.8, 0.9, 0.95, 0.96]
+    made = {"lcfl": high, "ifca": [0.5, *high[1:]], "local": [0.7, 0.75, 0.8, 0.82], "fedavg": high}
+    for name, values in made.items():
+        plain(tmp_path / name, [[value] for value in values])
+    figure = curves.draw(contents(tmp_path).arms, ["accuracy"], "round")
+    (axes,) = figure.axes
+    width = {line.get_label(): line.get_linewidth() for line in axes.get_lines()}
+    names = list(width)
+    alike = [name for name in names if name != "local"]
+    assert width["local"] == width[alike[-1]]
+    assert width[alike[0]] > width[alike[1]] > width["local"] + 1

@@ -20,7 +20,7 @@ CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-full test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel mutants lint types format lock lists missing image docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
+.PHONY: help setup run test test-full test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel release mutants lint types format lock lists missing image docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -85,6 +85,11 @@ test-ray: $(RAY)/.ready  ## a sweep through Ray, whose launcher needs an older c
 
 test-wheel: setup  ## the built wheel in an empty environment and an empty folder
 	PYTHON=$(PYTHON) UV=$(CURDIR)/$(BIN)/uv bash scripts/trust/test_wheel.sh
+
+# PYTHONS="3.12" tries fewer
+PYTHONS ?= 3.11 3.12 3.13
+release: setup  ## build, check and try what a package index gets, on every Python; uploads nothing
+	UV=$(CURDIR)/$(BIN)/uv PYTHONS="$(PYTHONS)" bash scripts/trust/release.sh
 
 lint: setup  ## ruff
 	$(BIN)/ruff check .

@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
 # Build the sdist, and the wheel from it, install that into an empty environment and use it in an
-# empty folder: [PYTHON=python3.13] [UV=uv] scripts/trust/test_wheel.sh
+# empty folder; with DIST, the wheel in that folder:
+# [PYTHON=python3.13] [UV=uv] [DIST=dist] scripts/trust/test_wheel.sh
 set -euo pipefail
 PYTHON=${PYTHON:-python3}
 UV=${UV:-uv}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$UV" build --quiet --out-dir "$work/dist" --python "$PYTHON" "$root"
+DIST=${DIST:-$work/dist}
+test -d "$DIST" || "$UV" build --quiet --out-dir "$DIST" --python "$PYTHON" "$root"
 "$UV" venv --quiet --python "$PYTHON" "$work/venv"
 # the versions of the lock, so that what is tested today is what is tested tomorrow
 sed -E '/^ +--hash/d; s/ \\$//' "$root/requirements.lock" > "$work/constraints.txt"
-"$UV" pip install --quiet --compile-bytecode --python "$work/venv/bin/python" -c "$work/constraints.txt" "$work"/dist/*.whl
+"$UV" pip install --quiet --compile-bytecode --python "$work/venv/bin/python" -c "$work/constraints.txt" "$DIST"/*.whl
 mkdir "$work/elsewhere"
 cd "$work/elsewhere"
+"$work/venv/bin/fedclust" doctor
 "$work/venv/bin/fedclust" list algorithm
 "$work/venv/bin/fedclust" example own_algorithm ../mine
 "$work/venv/bin/fedclust" run --config-dir ../mine algorithm=server_momentum rounds=2 progress=false name=mine

@@ -20,7 +20,7 @@ CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-full test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel release mutants lint types format lock lists missing image docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
+.PHONY: help setup run test test-full test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel release mutants lint types format lock lists missing address image docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -122,6 +122,11 @@ lists: setup  ## rows of docs, counts, comparisons and golden rounds, after a pa
 PARTS ?=
 missing: setup  ## what a new part still lacks, a line for each file
 	$(BIN)/python -m scripts.docs.missing $(PARTS)
+
+SOURCE ?=
+SITE ?=
+address: setup  ## write the public address everywhere: make address SOURCE=https://github.com/OWNER/NAME
+	$(BIN)/python -m scripts.docs.address $(SOURCE) $(SITE)
 
 # TORCH=cuda for a GPU; DOCKER=podman for another builder
 TORCH ?= cpu

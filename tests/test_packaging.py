@@ -62,6 +62,11 @@ def test_what_a_repository_shows_fits_what_is_there(root: Path) -> None:
         }
         for name in ("workflows", "ISSUE_TEMPLATE")
     )
+    for name, flow in workflows.items():
+        assert flow["permissions"], name  # no more than is stated
+        for job in flow["jobs"].values():
+            assert {"runs-on", "timeout-minutes", "steps"} <= set(job), name
+            assert all(("uses" in step) != ("run" in step) for step in job["steps"]), name
     jobs = workflows["tests.yml"]["jobs"]
     python = jobs["fast"]["strategy"]["matrix"]["python"]
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
@@ -72,7 +77,10 @@ def test_what_a_repository_shows_fits_what_is_there(root: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.M))
     called = re.findall(r"make [^#\n]*", (root / ".ci" / "run").read_text())
     assert parts == {word for line in called for word in line.split()} & targets
+    attributes = {"label", "description", "placeholder", "value", "render", "options"}
     for name in ("bug.yml", "method.yml", "benchmark.yml"):
+        # a comma in an unquoted description would begin another key
+        assert all(set(one["attributes"]) <= attributes for one in forms[name]["body"]), name
         asked = [one for one in forms[name]["body"] if one["type"] in ("input", "textarea")]
         assert asked
         assert all(one["validations"]["required"] for one in asked)

@@ -1,5 +1,6 @@
 # fedclust in a container. Without a GPU, which is the default:
 #   make image
+#   mkdir -p outputs && chmod a+w outputs  # the container's user writes there
 #   docker run --rm -v "$PWD/outputs:/work/outputs" fedclust run experiment=quickstart
 # With one: make image TORCH=cuda, and `docker run --gpus all …`.
 FROM python:3.12-slim
@@ -18,7 +19,7 @@ COPY scripts /source/scripts
 COPY docs /source/docs
 # the versions of requirements.lock; uv knows where PyTorch without CUDA is
 RUN sed 's/ *--hash=[^ ]*//; s/ *\\$//; /^ *$/d; /^ *#/d' /source/requirements.lock > /tmp/pins \
-    && pip install --no-cache-dir uv \
+    && pip install --no-cache-dir uv==0.13.8 \
     && uv pip install --system --no-cache $([ "$TORCH" = cpu ] && echo --torch-backend cpu) \
       --constraint /tmp/pins /source \
     && rm /tmp/pins

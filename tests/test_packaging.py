@@ -86,6 +86,8 @@ def test_what_a_repository_shows_fits_what_is_there(root: Path) -> None:
         assert all(one["validations"]["required"] for one in asked)
     (label,) = forms["benchmark.yml"]["labels"]
     assert f"'{label}'" in workflows["benchmark.yml"]["jobs"]["verify"]["if"]
+    (uv,) = re.findall(r"^UV_VERSION := (.*)$", makefile, re.M)
+    assert f" uv=={uv} " in (root / "Dockerfile").read_text()
     copied = re.findall(r"^COPY (.*)$", (root / "Dockerfile").read_text(), re.M)
     sources = {word for line in copied for word in line.split()[:-1]}
     build = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]

@@ -23,6 +23,7 @@ from fedclust.core.verbs import Partition
 from fedclust.datasets.raw import described
 from fedclust.helpers.distributed import here
 from fedclust.helpers.errors import require
+from fedclust.models.named import file_of
 from fedclust.models.weights import file_digest
 
 
@@ -52,8 +53,11 @@ def federations_of(parts: Parts, loader: Any, device: torch.device) -> dict[int,
             own = partial(objects.make, features.model, "model", vocabulary=pool.vocabulary)
         folder = Path(config["data"]["root"]) / "features"
         seen = here().in_turn(lambda: features.of(pool, folder, own))
-    if file := config.get("weights"):
-        sources = {"the weights that models begin with": file_digest("weights", file)}
+    begins = {"weights": config.get("weights"), "model.weights": file_of(config["model"])}
+    files = {key: file for key, file in begins.items() if file}
+    require(len(files) < 2, "weights", config.get("weights"), "null beside model.weights")
+    for key, file in files.items():
+        sources = {"the weights that models begin with": file_digest(key, file)}
         seen = replace(seen, sources=sources)
     if seen is pool:
         return federations

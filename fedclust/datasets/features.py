@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from fedclust.core.pool import Pool
 from fedclust.helpers.errors import ConfigError, require
-from fedclust.helpers.extras import install
 from fedclust.helpers.files import Sealed, opened_json, replacing, sealed_file, sealed_json
 from fedclust.helpers.ranges import Ranged, Side
+from fedclust.models.named import fitted, made
 from fedclust.models.weights import file_digest, fill, opened, read_state
 
 Build = Callable[..., nn.Module]
@@ -122,7 +122,9 @@ class Features(Ranged):
         if own is not None:
             network = opened(own(in_shape=tuple(x.shape[1:]), num_classes=classes))
         else:
-            network = _named(str(self.model), classes)
+            library, _, name = str(self.model).rpartition(":")
+            network = made(library or "torchvision", name, classes, "features.model")
+            state = fitted(network, state)
         fill("features.weights", self.weights, network, state)
         names = [name for name, _ in network.named_modules() if name]
         few = ", ".join([*names[:3], *(["…"] if names[6:] else []), *names[-3:]])
@@ -171,27 +173,6 @@ class Features(Ranged):
 
 class _Taken(Exception):
     """Ends a pass."""
-
-
-def _named(name: str, classes: int) -> nn.Module:
-    """A network of torchvision or timm with so many classes, without weights."""
-    library, _, inner = name.rpartition(":")
-    if library == "timm":
-        try:
-            import timm
-        except ImportError as error:
-            raise ConfigError(f"features.model={name} needs timm: {install('timm')}") from error
-        allowed = "timm: and the name of one of its networks"
-        require(inner in timm.list_models(), "features.model", name, allowed)
-        network: nn.Module = timm.create_model(inner, pretrained=False, num_classes=classes)
-        return network
-    from torchvision import models  # it takes a second to import
-
-    known = models.list_models(module=models)
-    allowed = "a network of torchvision such as resnet18, or of timm as timm:NAME"
-    require(name in known, "features.model", name, allowed)
-    made: nn.Module = models.get_model(name, weights=None, num_classes=classes)
-    return made
 
 
 def _kept(file: Path) -> Tensor | None:

@@ -163,6 +163,7 @@ def _sum(node: fx.Node, ways: Mapping[fx.Node, _Way], given: list[fx.Node], shap
     common = [a for a, b in zip(*(way.nodes for way in both), strict=False) if a is b]
     trunk = ways[common[-1]]
     first, second = (way.steps[len(trunk.steps) :] for way in both)
+    _check_apart(first, second)
     first, second = (first, second) if first else (second, first)
     parted = trunk.steps[-1].shape if trunk.steps else None
     ends = [branch[-1].shape if branch else parted for branch in (first, second)]
@@ -183,6 +184,7 @@ def _joined(node: fx.Node, ways: Mapping[fx.Node, _Way], value: Tensor, in_shape
     trunk = ways[common[-1]]
     parted = trunk.steps[-1].shape if trunk.steps else in_shape
     branches = [way.steps[len(trunk.steps) :] for way in own]
+    _check_apart(*branches)
     ends = [branch[-1].shape if branch else parted for branch in branches]
     shape = (sum(end[0] for end in ends), *ends[0][1:])
     fits = len({end[1:] for end in ends}) == 1 and math.prod(shape) == value[0].numel()
@@ -192,6 +194,13 @@ def _joined(node: fx.Node, ways: Mapping[fx.Node, _Way], value: Tensor, in_shape
     for branch in branches[1:]:
         steps += [_Step(Next(), "", parted), *branch]
     return _Way((*trunk.nodes, node), (*steps, _Step(Join(), "", shape)))
+
+
+def _check_apart(*branches: Sequence[_Step]) -> None:
+    """Refuse a layer in two branches, as in DenseNet: the ways would double with every sum."""
+    layers = [id(step.layer) for branch in branches for step in branch]
+    if len(set(layers)) < len(layers):
+        raise UnreadableError("branches that share a layer")
 
 
 def _one(nodes: Sequence[fx.Node]) -> bool:

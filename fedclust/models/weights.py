@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
@@ -136,7 +137,10 @@ def fill(key: str, file: str, module: nn.Module, state: State) -> None:
     lacking = [one for one in lacking if not one.endswith("num_batches_tracked")]
     allowed = f"weights of {name}, and it lacks {', '.join(lacking[:_SHOWN])}"
     require(not lacking, key, file, allowed)
-    module.load_state_dict(state, strict=False)
+    given = OrderedDict(state)
+    # names and shapes are those of this version of its layers, whatever the file says of its own
+    given._metadata = own._metadata  # type: ignore[attr-defined]
+    module.load_state_dict(given, strict=False)
 
 
 def beginning(

@@ -34,12 +34,14 @@ def code_of(config: Mapping[str, Any], folder: Path) -> dict[str, str]:
 def data_files(config: Mapping[str, Any]) -> dict[str, str]:
     """Digests of the sizes and times of change of the files of data that a config names, by key.
 
-    Counted is any path of a file at `weights` or below `dataset`, `partition` or `features`, and of
-    a folder at a `path`. It takes a system call per file: after another digest one has to read.
+    Counted is any path of a file at `weights`, `model.weights` or below `dataset`, `partition` or
+    `features`, and of a folder at a `path`. It takes a system call per file: after another
+    digest one has to read.
     """
     named = [
         (key, value) for part in _DATA for key, value in _entries(config.get(part), part) if value
     ]
+    named += [one for one in _entries(config.get("model"), "model") if one[0] == "model.weights"]
     looks = {key: _looks(Path(value), key.endswith(".path")) for key, value in named}
     return {key: digest for key, digest in looks.items() if digest}
 

@@ -72,13 +72,15 @@ def test_everything_that_decides_the_data_is_compared() -> None:
     data.data_of(Reads(composed()))
     asked = {"solver", "cluster_metric", "cluster_method"}  # parts that others may refer to
     assert {"dataset", "partition", "seeds", "validation", "weights", "task"} <= read
-    # the device moves the data, an attack changes them: `data_of` leaves both out
-    assert read - asked <= set(_DECIDES) - {"device", "attack"}
+    # the device moves the data, an attack changes them: `data_of` leaves both out; of the model the
+    # file of weights is compared
+    assert read - asked - {"model"} <= set(_DECIDES) - {"device", "attack"}
 
 
 def test_other_data_let_go_of_what_was_kept(tmp_path: Path) -> None:
     file = tmp_path / "data.npz"
     file.write_bytes(b"one")
+    (tmp_path / "w.pth").touch()
     config: dict[str, Any] = {"dataset": {"path": str(file)}, "seeds": [0], "device": "cpu"}
     shared = SharedData()
     assert shared.of(config) is None
@@ -94,3 +96,7 @@ def test_other_data_let_go_of_what_was_kept(tmp_path: Path) -> None:
         assert shared.of(config) is federations
         assert shared.of({**config, key: "another"}) is None
         assert shared.of(config) is None
+    model = {"_target_": "fedclust.models.named.torchvision", "name": "resnet18"}
+    shared.keep(federations)
+    assert shared.of({**config, "model": model}) is federations
+    assert shared.of({**config, "model": {**model, "weights": str(tmp_path / "w.pth")}}) is None

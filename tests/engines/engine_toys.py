@@ -25,7 +25,10 @@ CONF = Path(__file__).parents[2] / "conf"
 # no sequences of known layers, tested in test_pasted.py
 RESNETS = ("resnet18", "resnet9")
 OF_TOKENS = ("gru", "lstm", "text_cnn", "transformer")  # tested in datasets/test_tokens.py
-MODELS = sorted({path.stem for path in (CONF / "model").glob("*.yaml")} - {*RESNETS, *OF_TOKENS})
+BY_NAME = ("torchvision", "timm")  # tested in models/test_named.py
+MODELS = sorted(
+    {path.stem for path in (CONF / "model").glob("*.yaml")} - {*RESNETS, *OF_TOKENS, *BY_NAME}
+)
 DIFFERENT_KINDS = ["linear", "mlp128", "cnn_femnist_tiny", "flex_mnist_cnn"]
 # smallest images where 8 x 8 does not fit, and colour where the model is meant for it
 SHAPES = {

@@ -19,8 +19,8 @@ from fedclust.models.params import flatten, layout, unflatten
 from fedclust.models.sequence import KNOWN, Model
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
-# sequences of known layers; test_resnets.py and datasets/test_tokens.py have the others
-OTHERS = {"resnet9", "resnet18", "gru", "lstm", "text_cnn", "transformer"}
+# sequences of known layers; test_resnets.py, test_named.py and datasets/test_tokens.py have others
+OTHERS = {*("resnet9", "resnet18", "torchvision", "timm"), "gru", "lstm", "text_cnn", "transformer"}
 MODELS = sorted({path.stem for path in CONF.glob("*.yaml")} - OTHERS)
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 PUBLISHED = {

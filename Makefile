@@ -7,6 +7,7 @@ EXTRA := .venv-sklearn-extra
 FLWR := .venv-flwr
 RAY := .venv-ray
 DOCS := .venv-docs
+NEXT := .venv-next
 PFL := .venv-pfl
 FLOWER := .venv-flower
 JAX := .venv-jax
@@ -14,13 +15,15 @@ JAX := .venv-jax
 FOR := 3.12
 # tests that need minutes each, or an environment of their own, are for other targets
 DEFAULT := not slow and not sklearn_extra and not ray and not flwr
+# what check-next takes the newest of, pre-releases too
+NEWEST := hydra-core omegaconf
 CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet
 
 # what is compiled once is read by the hundreds of processes that tests start
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-full test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel release mutants lint types format lock lists missing address image docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
+.PHONY: help setup run test test-full test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel release check-next mutants lint types format lock lists missing address image docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -90,6 +93,17 @@ test-wheel: setup  ## the built wheel in an empty environment and an empty folde
 PYTHONS ?= 3.11 3.12 3.13
 release: setup  ## build, check and try what a package index gets, on every Python; uploads nothing
 	UV=$(CURDIR)/$(BIN)/uv PYTHONS="$(PYTHONS)" bash scripts/trust/release.sh
+
+# the packages of .venv, behind those that are newer
+$(NEXT)/.ready: requirements.lock pyproject.toml | setup
+	$(BIN)/python -m venv $(NEXT)
+	@site='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$site")')" > "$$($(NEXT)/bin/python -c "$$site")/venv.pth"
+	@touch $@
+
+check-next: $(NEXT)/.ready  ## the fast tests with pre-releases of Hydra and OmegaConf; NEWEST="numpy pandas" for others
+	$(BIN)/uv pip install --quiet --upgrade --prerelease allow --no-deps --python $(NEXT)/bin/python $(NEWEST)
+	$(NEXT)/bin/python -m pytest -q -n auto --dist loadfile -m "not full and $(DEFAULT)"
 
 lint: setup  ## ruff
 	$(BIN)/ruff check .
@@ -177,4 +191,4 @@ leaderboard: setup  ## docs/benchmark.md from the jobs kept beside it, or from t
 	$(BIN)/python -m scripts.papers.benchmark $(RUNS)
 
 clean:  ## delete the environments and caches, keep outputs
-	rm -rf $(VENV) $(EXTRA) $(FLWR) $(RAY) $(DOCS) $(PFL) $(FLOWER) $(JAX) site .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(EXTRA) $(FLWR) $(RAY) $(NEXT) $(DOCS) $(PFL) $(FLOWER) $(JAX) site .mypy_cache .pytest_cache .ruff_cache build dist

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf.basecontainer import get_yaml_loader  # type: ignore[attr-defined] # and so in 2.4
 from yaml.constructor import ConstructorError
 
 from fedclust.helpers.files import read_text
+from fedclust.helpers.private import get_yaml_loader
 
 _OURS: Any = get_yaml_loader()  # it takes 1e-3 for a number, and a date for text
 

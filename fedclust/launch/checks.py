@@ -18,7 +18,7 @@ from fedclust.config.tree import choices, groups
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.launch.compose import Command, compose
 from fedclust.launch.guard import check_hydra
-from fedclust.launch.scales import scales_of
+from fedclust.launch.scales import NONE, VIRTUAL, WITH_NONE, scales_of
 from fedclust.launch.typed import Typed, alternatives
 from fedclust.launch.unread import check_read, unread, why_unread, yield_to_typed
 from fedclust.metrics import METRICS
@@ -108,7 +108,7 @@ def check_tuned(command: Command) -> None:
             continue
         config = compose(combination, own)
         try:
-            apply_tuned(config, config.hydra.runtime.choices, Typed(combination, own).values)
+            apply_tuned(config, choices_of(config.hydra), Typed(combination, own).values)
         except ConfigError as error:
             for text in untried & set(combination):
                 errors.setdefault(text, error)
@@ -186,8 +186,11 @@ def checked(
 
 def choices_of(hydra: Any) -> dict[str, str]:
     """What is chosen of every group of ours, from the node `hydra` of a config."""
-    named = hydra.runtime.choices.items()
-    return {str(group): name for group, name in named if not str(group).startswith("hydra")}
+    named = {str(group): name for group, name in hydra.runtime.choices.items()}
+    for group in WITH_NONE:
+        named[group] = None if named.get(group) == NONE else named.get(group)
+    others = ("hydra", f"{VIRTUAL}/")
+    return {group: name for group, name in named.items() if not group.startswith(others)}
 
 
 def without_hydra(composed: DictConfig) -> DictConfig:

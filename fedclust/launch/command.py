@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from hydra._internal.callbacks import Callbacks
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus, run_job
 from hydra.types import HydraContext
 
 from fedclust.helpers.distributed import quiet
 from fedclust.helpers.errors import SweepError
+from fedclust.helpers.private import Callbacks, failure_of
 from fedclust.launch.checks import prepared
 from fedclust.launch.compose import Command, SweepLoader, in_mode
 from fedclust.launch.failures import as_raised
@@ -94,7 +94,7 @@ def _by_hydra(command: Command, jobs: Jobs) -> None:
             job_subdir_key=None,
         )
         context.callbacks.on_run_end(config=config, config_name="config", job_return=done)
-        if done.status is JobStatus.FAILED:  # `return_value` would print lines of its own
-            raise done._return_value
+        if done.status is JobStatus.FAILED:
+            raise failure_of(done)
     finally:
         jobs.before.remove_unused(command.results)

@@ -12,7 +12,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
@@ -33,6 +32,7 @@ from fedclust.config.references import as_written, at
 from fedclust.config.tree import choices
 from fedclust.helpers.errors import ConfigError, UserError, require
 from fedclust.helpers.files import read_text
+from fedclust.helpers.private import ConfigLoaderImpl, register_resolver
 from fedclust.launch import scales
 from fedclust.launch.sweep import is_basic
 from fedclust.launch.typed import Typed, job_folder
@@ -340,7 +340,7 @@ def register(keys: type = schema.RunConfig) -> None:
         ("fedclust_name", checked_name),
         ("oc.env", read_environment),
     ):
-        OmegaConf.register_new_resolver(name, resolver, replace=True)
+        register_resolver(name, resolver)
 
 
 register()

@@ -19,23 +19,22 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobRuntime, env_override
-from hydra.version import VersionBase, setbase
+from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 
 from fedclust.config.references import as_written, at, entries
 from fedclust.config.schema import NAME
 from fedclust.helpers.ambient import as_libraries_begin
 from fedclust.helpers.errors import require
+from fedclust.helpers.private import PLUG_INS, Hydra, behave_as_1_3, get_args_parser
 from fedclust.launch.compose import VARIABLES, Command, compose_or_none
 from fedclust.launch.scales import search_path
 from fedclust.launch.typed import Typed
 
-_PLUGINS = ("hydra_plugins.", "hydra._internal.core_plugins.", "optuna.samplers.")
+_PLUGINS = ("hydra_plugins.", PLUG_INS, "optuna.samplers.")
 _SUBDIR = (
     "${fedclust_job:${hydra:overrides.task},${hydra:runtime.choices.algorithm},${hydra:sweep.dir}}"
 )
@@ -128,7 +127,7 @@ def hydra_of_its_own(typed: Typed) -> Iterator[None]:
         root = logging.getLogger()
         level, handlers = root.level, list(root.handlers)
         GlobalHydra.instance().clear()
-        setbase("1.3")
+        behave_as_1_3()
         JobRuntime.instance().set("name", "fedclust")
         try:
             yield

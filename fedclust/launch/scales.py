@@ -16,9 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra._internal.sources_registry import SourcesRegistry
-from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
@@ -30,10 +27,19 @@ from fedclust.config.read import read_config
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import require
 from fedclust.helpers.files import read_text
+from fedclust.helpers.private import (
+    FileConfigSource,
+    SourcesRegistry,
+    create_config_search_path,
+    header_of,
+    normalised,
+)
 
 KEY = "scales"
 COSTS = "costs"  # of a block: what was measured of it, for `fedclust list experiment`
-_VIRTUAL = "scaled"  # the folder that is not there
+VIRTUAL = "scaled"  # the folder that is not there
+NONE = "none"  # the choice that sets nothing: Hydra 1.4 puts only texts into `${experiment}/…`
+WITH_NONE = ("experiment", "case")  # the groups that have it, without a file
 
 
 class SizedFiles(FileConfigSource):
@@ -58,7 +64,7 @@ class SizedFiles(FileConfigSource):
                 provider=self.provider,
                 header={"package": "_global_"},
             )
-        file = Path(self.path, self._normalize_file_name(config_path))
+        file = Path(self.path, normalised(self, config_path))
         if not file.exists():
             return super().load_config(config_path)  # which raises Hydra's error
         stat, is_method = file.stat(), config_path.startswith("algorithm/")
@@ -67,13 +73,15 @@ class SizedFiles(FileConfigSource):
             provider=self.provider,
             path=self.full_path(),
             config=config,
-            header=self._get_header_dict(start),
+            header=header_of(self, start),
         )
 
     def _block(self, config_path: str) -> dict[str, Any] | None:
-        """What `scaled/KIND/NAME/SCALE` stands for; None for any other path."""
-        parts = Path(self._normalize_file_name(config_path)).with_suffix("").parts
-        if len(parts) < 4 or parts[0] != _VIRTUAL:
+        """What `scaled/KIND/NAME/SCALE` or `KIND/none` stands for; None for any other path."""
+        parts = Path(normalised(self, config_path)).with_suffix("").parts
+        if parts in [(group, NONE) for group in WITH_NONE]:
+            return {}
+        if len(parts) < 4 or parts[0] != VIRTUAL:
             return None
         file = Path(self.path, *parts[1:-1]).with_suffix(".yaml")
         block = scales_of(file).get(parts[-1])

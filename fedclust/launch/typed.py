@@ -132,9 +132,9 @@ class Typed:
 def parsed(texts: Iterable[str], own: Path | None = None) -> tuple[Override, ...]:
     """Overrides as Hydra reads them; see `Typed.overrides`."""
     # only to list what there is takes no Hydra
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
+    from fedclust.helpers.private import ConfigLoaderImpl
     from fedclust.launch.scales import search_path
 
     loader = ConfigLoaderImpl(config_search_path=search_path(own))
@@ -158,7 +158,7 @@ def parsed_flags(texts: Sequence[str]) -> argparse.Namespace:
         more = meant or "`fedclust run --help` shows what there is"
         raise ConfigError(f"fedclust run: {message}; {more}")
 
-    from hydra._internal.utils import get_args_parser
+    from fedclust.helpers.private import get_args_parser
 
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]

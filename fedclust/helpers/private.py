@@ -1,0 +1,91 @@
+"""Every name of Hydra and OmegaConf that their documentation does not promise, or that differs
+between the versions that are allowed: the one file to look at for a new one.
+
+A name is imported when it is asked for: who reads a config file alone has no use for Hydra, which
+takes a quarter of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hydra._internal.callbacks import Callbacks
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra._internal.core_plugins.file_config_source import FileConfigSource
+    from hydra._internal.hydra import Hydra
+    from hydra._internal.sources_registry import SourcesRegistry
+    from hydra._internal.utils import create_config_search_path, get_args_parser
+    from hydra.core.utils import JobReturn
+    from omegaconf._utils import get_yaml_loader
+
+__all__ = [
+    "Callbacks",
+    "ConfigLoaderImpl",
+    "FileConfigSource",
+    "Hydra",
+    "SourcesRegistry",
+    "create_config_search_path",
+    "get_args_parser",
+    "get_yaml_loader",
+]
+PLUG_INS = "hydra._internal.core_plugins."  # in front of the targets of Hydra's own
+# the modules of a name, newest version first
+_WHERE = {
+    "Callbacks": ("hydra._internal.callbacks",),
+    "ConfigLoaderImpl": ("hydra._internal.config_loader_impl",),
+    "FileConfigSource": ("hydra._internal.core_plugins.file_config_source",),
+    "Hydra": ("hydra._internal.hydra",),
+    "SourcesRegistry": ("hydra._internal.sources_registry",),
+    "create_config_search_path": ("hydra._internal.utils",),
+    "get_args_parser": ("hydra._internal.utils",),
+    "get_yaml_loader": ("omegaconf._yaml", "omegaconf._utils"),  # of OmegaConf 2.4, of 2.3
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The name, from the first of its modules that has it."""
+    for module in _WHERE.get(name, ()):
+        try:
+            return getattr(import_module(module), name)
+        except (ImportError, AttributeError):
+            continue
+    raise AttributeError(f"{__name__} has no {name}: this version of Hydra or OmegaConf lacks it")
+
+
+def register_resolver(name: str, resolver: Callable[..., Any]) -> None:
+    """Make `${name:…}` what a function returns; in place of what it was."""
+    from omegaconf import OmegaConf
+
+    register: Any = OmegaConf.register_resolver  # of 2.4, where the other is deprecated
+    if "replace" not in signature(register).parameters:
+        register = OmegaConf.register_new_resolver  # of 2.3, where the one is
+    register(name, resolver, replace=True)
+
+
+def behave_as_1_3() -> None:
+    """Make Hydra behave as version 1.3, without the warning that 1.4 gives of asking for it."""
+    from hydra import version
+
+    version.VersionBase.instance().setbase(version._get_version("1.3"))
+
+
+def failure_of(done: JobReturn) -> Exception:
+    """What stopped a job that has failed; `return_value` would print lines of its own."""
+    error: Exception = done._return_value
+    return error
+
+
+def normalised(source: FileConfigSource, path: str) -> str:
+    """The path of a config as a source's file, with its ending."""
+    name: str = source._normalize_file_name(path)
+    return name
+
+
+def header_of(source: FileConfigSource, text: str) -> dict[str, str | None]:
+    """What the comments in front of a config say of its package."""
+    header: dict[str, str | None] = source._get_header_dict(text)
+    return header

@@ -63,6 +63,17 @@ class Published:
         return abs(float(values.mean()) - self.mean) <= allowed + 1e-9
 
 
+def mean_interval(std: float | None, seeds: int, level: float = 0.9) -> float | None:
+    """Half the width of the interval of a mean over seeds, t s / sqrt(n), s as in `interval`; None
+    where fewer than two seeds tell nothing of the spread.
+    """
+    if std is None or seeds < 2:
+        return None
+    from scipy.special import stdtrit  # slow to import
+
+    return float(stdtrit(seeds - 1, (1 + level) / 2)) * std / math.sqrt(seeds - 1)
+
+
 def interval(std: float | None, seeds: int, printed: float | None = None) -> float | None:
     """Half the width of the interval in which a printed number is expected; None where fewer than
     two seeds tell nothing of the spread.

@@ -18,17 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scripts.papers.cells import (
-    Cell,
-    Measured,
-    Runs,
-    agrees,
-    algorithm_of,
-    case_of,
-    in_place,
-    measure,
-    scenario_of,
-)
+from scripts.papers.cells import Cell, Runs, algorithm_of, case_of, in_place, measure, scenario_of
+from scripts.papers.rules import Measured, agrees
 
 _ONE_CLIENT = ("flexcfl/table4_one_client", ("algorithm.aggregation=first_client",))
 _SHIFT = ("flexcfl/table4_released", ("algorithm.shift.distance=released",))
@@ -71,7 +62,7 @@ def measured(runs: Runs, cell: Cell) -> Measured | None:
     experiment, options = _OF_METHOD.get(algorithm, _USUAL)
     wanted = " ".join(sorted((*options, *_OF_SCENARIO.get(scenario, ()))))
     alike = {"experiment": experiment, "options": wanted}
-    return measure(cell.row, in_place(runs, cell.row, alike, cell.measured.n))
+    return measure(cell.row, in_place(runs, cell.row, alike, cell.measured.seeds))
 
 
 def counts(runs: Runs, cells: Sequence[Cell]) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -18,18 +18,21 @@ from statistics import fmean, median, pstdev
 import yaml
 
 from fedclust.helpers.errors import ConfigError, require
-from fedclust.papers.published import interval, limit, rounding
-
-Row = Mapping[str, str]
-REPRODUCED, SHOWN, SPREAD = "reproduced", "cause shown", "within our spread"
-CONJECTURE, OUTSIDE = "conjecture", "outside"
-OTHER_DATA, NOT_RUN = "other data", "not yet run"
-DERIVED = "derived"  # follows from other cells, or says one again: counted apart
-SETTING, NOT_PRINTED = "setting", "nothing printed"  # no results: put in as printed, left out
-STATES = (
-    *(REPRODUCED, SHOWN, SPREAD, CONJECTURE, OUTSIDE, OTHER_DATA, NOT_RUN),
-    *(DERIVED, SETTING, NOT_PRINTED),
+from scripts.papers.rules import (
+    NOT_PRINTED,
+    NOT_RUN,
+    OTHER_DATA,
+    REPRODUCED,
+    SETTING,
+    Facts,
+    Measured,
+    Row,
+    decide,
+    follows,
 )
+
+# whose notes name no cause
+_WITHOUT_CAUSE = (NOT_PRINTED, NOT_RUN, OTHER_DATA, SETTING, REPRODUCED)
 
 _EXPERIMENTS = {
     ("LCFL", "Table II"): "lcfl/table2",
@@ -78,18 +81,20 @@ _KEYS: Mapping[str, tuple[str, float]] = {
     "global_iterations": ("rounds", 1),
     "lr_decay_per_round": ("solver.decay", 1),
 }
-_INPUTS = (*_KEYS, "num_devices", "num_parameters")  # what a config states
-# how far a number of one seed may lie from the printed one, by unit; else 5 % of the printed one
-_ALLOWED = {"percent": 1.0, "percentage points": 1.0, "round": 1.0}
-# how far any number may, however much the seeds differ
-_CAP = {"percent": 2.0, "percentage points": 2.0, "round": 2.0}
-_WIDE_SHARE = 0.5  # of another quantity, within a wide spread of our seeds
 _PURITY, _PURE = "purity last", 95.0  # percent
 _NO_CLUSTERS = ("fedavg", "fedprox", "fedbcd", "local")
-_EXACT = ("devices", "parameters")
 _WEIGHT = "algorithm.gradient_weight="  # of the joint score
-_SHARE_ALLOWED = 0.05
-_SHARE_OF_SAMPLES = 0.01  # sizes of clients are drawn
+# made-up data that one seed draws: what a table is measured on is every seed of them, one run each
+_DATA_SEED = "dataset.data_seed"
+_OVER_DATA = {  # experiment: where these runs are, and how one of their options begins
+    "flexcfl/table3_one_client": ("flexcfl/synthetic_seeds", "algorithm.aggregation="),
+    "flexcfl/fesem_start": ("flexcfl/synthetic_seeds", "algorithm.first_assignment="),
+    "flexcfl/table3": ("flexcfl/synthetic_seeds", ""),
+    "flexcfl/table4_one_client": ("flexcfl/synthetic_seeds_shift", "algorithm.aggregation="),
+    "flexcfl/table4_released": ("flexcfl/synthetic_seeds_shift", "algorithm.shift."),
+    "flexcfl/table4": ("flexcfl/synthetic_seeds_shift", ""),
+}
+_MADE_UP = "synthetic"
 # what ran in place of the data that a paper names, the nearest first
 _STAND_INS = {
     ("emnist", "emnist_letters"): "letters of both cases for EMNIST's small ones",
@@ -108,35 +113,41 @@ class Run:
         experiment: the folder below runs/.
         made: the line.
         seeds: per column the values of the seeds that have one; never reached is infinite.
+        names: per column which seeds these are; all of the line where it does not say.
+        over_data: whether they are seeds of made-up data, with one run of each.
     """
 
     experiment: str
     made: Row
     seeds: Mapping[str, tuple[float, ...]]
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    over_data: bool = False
 
+    def named(self, column: str) -> tuple[str, ...]:
+        """The seeds that have a value in a column."""
+        known = self.names.get(column) or tuple(self.made["seeds"].split())
+        return known[: len(self.seeds[column])]
 
-@dataclass(frozen=True)
-class Measured:
-    """What we have for a printed number.
+    def of_seeds(self, wanted: Collection[str]) -> Run:
+        """The same run of these seeds alone."""
+        kept: dict[str, tuple[float, ...]] = {}
+        names: dict[str, tuple[str, ...]] = {}
+        for column, values in self.seeds.items():
+            both = [
+                (name, value)
+                for name, value in zip(self.named(column), values, strict=False)
+                if name in wanted
+            ]
+            if both:
+                names[column], kept[column] = (tuple(some) for some in zip(*both, strict=True))
+        seeds = " ".join(seed for seed in self.made["seeds"].split() if seed in wanted)
+        return replace(self, made={**self.made, "seeds": seeds}, seeds=kept, names=names)
 
-    Attributes:
-        value: in the printed unit; NaN where the runs never get there.
-        std: over seeds, or None.
-        n: seeds; 0 for what no seed changes.
-        end: the value of the last round, where the printed one is a maximum over rounds.
-        note: how it was measured, where that is not plain.
-        stands_in: which data were used in place of others, in words; else "".
-        purity: how pure the clusters are at the end, where they mix true ones that another method
-            tells apart.
-    """
-
-    value: float
-    std: float | None = None
-    n: int = 0
-    end: float | None = None
-    note: str = ""
-    stands_in: str = ""
-    purity: float | None = None
+    @property
+    def curve(self) -> str:
+        """What tells its curves from others: two runs with equal accuracies are one."""
+        told = {name: values for name, values in self.seeds.items() if name.startswith("accuracy")}
+        return repr(sorted(told.items())) if told else f"{self.experiment}/{self.made['file']}"
 
 
 @dataclass(frozen=True)
@@ -168,11 +179,7 @@ class Cell:
     cause: Cause | None = None
     shown: Measured | None = None  # by the run of the cause, whether it agrees or not
     command: str = ""  # of that run
-
-    @property
-    def agrees(self) -> bool:
-        """Whether our number lies within the limit of the printed one."""
-        return self.measured is not None and agrees(self.row, self.measured)
+    more: Measured | None = None  # with the seeds that not all methods beside it have
 
     @property
     def difference(self) -> float:
@@ -184,19 +191,44 @@ class Cell:
 
 @dataclass(frozen=True)
 class Runs:
-    """All collected runs of the paper's scale."""
+    """All collected runs of the paper's scale.
+
+    Attributes:
+        runs: as they were made.
+        conf: the config tree.
+        only: the seeds to look at, by name; None for all.
+    """
 
     runs: Sequence[Run]
     conf: Path
+    only: frozenset[str] | None = None
     _by_experiment: dict[str, list[Run]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self._by_experiment:
+            return
         for run in self.runs:
-            self._by_experiment.setdefault(run.experiment, []).append(run)
+            fixed = run.experiment in _OVER_DATA and run.made["dataset"] == _MADE_UP
+            if run.over_data or not fixed:
+                self._by_experiment.setdefault(run.experiment, []).append(run)
+        taken: set[str] = set()
+        for experiment, (source, begins) in _OVER_DATA.items():
+            drawn = [
+                run
+                for run in self.made_for(source)
+                if run.made["file"] not in taken and f" {begins}" in f" {run.made['options']}"
+            ]
+            taken |= {run.made["file"] for run in drawn}
+            self._by_experiment.setdefault(experiment, []).extend(_pooled(drawn, experiment))
+
+    def made_for(self, experiment: str) -> list[Run]:
+        """The runs of an experiment as they were made."""
+        return [run for run in self.runs if run.experiment == experiment]
 
     def of(self, experiment: str) -> list[Run]:
-        """The runs of an experiment."""
-        return self._by_experiment.get(experiment, [])
+        """The runs of an experiment; on made-up data one for all seeds of the data."""
+        runs = self._by_experiment.get(experiment, [])
+        return runs if self.only is None else [run.of_seeds(self.only) for run in runs]
 
     def find(self, experiment: str, algorithm: str, **wanted: str) -> list[Run]:
         """The runs of an algorithm with these entries in `jobs.csv`; by default without options.
@@ -212,6 +244,42 @@ class Runs:
         ]
         nearest = min(map(_distance, matching), default=0)
         return [run for run in matching if _distance(run) == nearest]
+
+
+def _pooled(runs: Sequence[Run], experiment: str) -> list[Run]:
+    """Runs that differ in the seed of their data alone, as one: its seeds are those of the data,
+    each with the first run on it.
+
+    A published number is one run on one data set: it differs from ours by both.
+    """
+    groups: dict[tuple[str, ...], dict[str, Run]] = {}
+    for run in runs:
+        options = run.made["options"].split()
+        drawn = [text for text in options if text.startswith(f"{_DATA_SEED}=")]
+        if not drawn:
+            continue
+        alike = tuple(run.made[key] for key in ("case", "scenario", "algorithm", "rounds"))
+        rest = " ".join(text for text in options if text not in drawn)
+        seed = drawn[0].partition("=")[2]
+        groups.setdefault((*alike, rest), {})[seed] = run
+    return [_one_of_each(of, key[-1], experiment) for key, of in groups.items()]
+
+
+def _one_of_each(of: Mapping[str, Run], options: str, experiment: str) -> Run:
+    """The first run on every seed of the data, as one run."""
+    seeds = sorted(of, key=int)
+    columns = dict.fromkeys(column for run in of.values() for column in run.seeds)
+    names = {column: tuple(s for s in seeds if of[s].seeds.get(column)) for column in columns}
+    values = {column: tuple(of[s].seeds[column][0] for s in some) for column, some in names.items()}
+    first = of[seeds[0]].made
+    made = {
+        **first,
+        "options": options,
+        "seeds": " ".join(seeds),
+        "hours": f"{sum(float(run.made['hours']) for run in of.values()):.4f}",
+        "commit": " ".join(sorted({run.made["commit"] for run in of.values()})),
+    }
+    return Run(experiment, made, values, names, over_data=True)
 
 
 def stand_in(made: Row) -> str:
@@ -268,21 +336,23 @@ def read_runs(results: Path, conf: Path, scale: str = "paper") -> Runs:
                     "a run of committed code",
                 )
                 if made["scale"] == scale:
-                    runs.append(Run(experiment, made, _columns(index.parent / made["file"])))
+                    runs.append(Run(experiment, made, *_columns(index.parent / made["file"])))
     return Runs(runs, conf)
 
 
-def _columns(file: Path) -> dict[str, tuple[float, ...]]:
+def _columns(file: Path) -> tuple[dict[str, tuple[float, ...]], dict[str, tuple[str, ...]]]:
+    """Of every column the values, and the seeds that have them."""
     require(file.is_file(), str(file), "missing", "collect the runs again")
     with file.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     names = [name for name in (rows[0] if rows else {}) if name != "seed"]
-    texts = {name: [row[name] for row in rows if row[name]] for name in names}
-    return {
-        name: tuple(math.inf if text == "never" else float(text) for text in of)
+    texts = {name: [(row["seed"], row[name]) for row in rows if row[name]] for name in names}
+    values = {
+        name: tuple(math.inf if text == "never" else float(text) for _, text in of)
         for name, of in texts.items()
         if of
     }
+    return values, {name: tuple(seed for seed, _ in texts[name]) for name in values}
 
 
 def read_causes(file: Path) -> list[Cause]:
@@ -316,43 +386,69 @@ def matches(row: Row, wanted: Mapping[str, str]) -> bool:
 
 
 def judge(runs: Runs, causes: Sequence[Cause], rows: Iterable[Row] | None = None) -> list[Cell]:
-    """What became of every printed number, in the order of published.csv."""
-    return [_cell(row, runs, causes) for row in (published() if rows is None else rows)]
+    """What became of every printed number, in the order of published.csv.
+
+    The numbers of one setting of a table are of the seeds that all of its methods have; what a
+    method has beside them is kept as `Cell.more`.
+    """
+    every = published() if rows is None else list(rows)
+    found = [measure(row, runs) if row["mean"] else None for row in every]
+    common = _in_common(every, found)
+    cells = []
+    for row, more in zip(every, found, strict=True):
+        seeds = common.get(_beside(row, more)) if more is not None else None
+        ours = more
+        if more is not None and seeds and set(more.seeds) != seeds:
+            ours = measure(row, replace(runs, only=seeds))
+        cell = _cell(row, runs, causes, ours)
+        cells.append(replace(cell, more=more) if ours is not more else cell)
+    return cells
 
 
-def _cell(row: Row, runs: Runs, causes: Sequence[Cause]) -> Cell:
-    if not row["mean"]:
-        return Cell(row, NOT_PRINTED)
-    measured = measure(row, runs)
+def setting_of(row: Row) -> tuple[str, ...]:
+    """The table, the data with the model, and the shift or split that a row is about: the methods
+    that differ in nothing else stand side by side.
+    """
+    return row["experiment"], f"{row['dataset']}-{row['model']}", row["setting"].partition(";")[0]
+
+
+def _beside(row: Row, measured: Measured | None) -> tuple[str, ...]:
+    """What all numbers have in common that are judged by the same seeds."""
+    return row["paper"], *setting_of(row), measured.stands_in if measured else ""
+
+
+def _in_common(
+    rows: Sequence[Row], found: Sequence[Measured | None]
+) -> dict[tuple[str, ...], frozenset[str]]:
+    """The seeds that all methods of a setting have; none where they share none."""
+    seeds: dict[tuple[str, ...], frozenset[str]] = {}
+    for row, measured in zip(rows, found, strict=True):
+        if measured is not None and measured.seeds and not follows(row):
+            key, own = _beside(row, measured), frozenset(measured.seeds)
+            seeds[key] = seeds.get(key, own) & own
+    return seeds
+
+
+def _cell(row: Row, runs: Runs, causes: Sequence[Cause], measured: Measured | None) -> Cell:
     cause = next((cause for cause in causes if matches(row, cause.rows)), None)
-    if _follows(row):
-        return Cell(row, DERIVED, measured, cause)
-    if measured is None:
-        return Cell(row, NOT_RUN)
-    if row["metric"] == "test_acc":
+    if measured is not None and row["metric"] == "test_acc":
         measured = replace(measured, purity=_purity(row, runs))
-    if measured.stands_in:
-        return Cell(row, OTHER_DATA, measured)
-    if agrees(row, measured):
-        return Cell(row, SETTING if _is_input(row) else REPRODUCED, measured)
-    shown, command = _by_cause(row, runs, cause, measured.n)
-    spread = interval(measured.std, measured.n, _printed_std(row))
-    if shown is not None and shown.n == measured.n and agrees(row, shown):
-        state = SHOWN
-    elif spread is not None and agrees(row, measured, capped=False):
-        state = SPREAD
-    else:
-        state = CONJECTURE if cause else OUTSIDE
+    shown, command = _by_cause(row, runs, cause, measured.seeds if measured else ())
+    state = decide(Facts(row, measured, has_cause=cause is not None, shown=shown))
+    if state in _WITHOUT_CAUSE:
+        return Cell(row, state, measured)
     return Cell(row, state, measured, cause, shown, command)
 
 
-def _by_cause(row: Row, runs: Runs, cause: Cause | None, seeds: int) -> tuple[Measured | None, str]:
-    """What the run of a cause gives for a row, of its first seeds, and its command."""
+def _by_cause(
+    row: Row, runs: Runs, cause: Cause | None, seeds: Collection[str]
+) -> tuple[Measured | None, str]:
+    """What the run of a cause gives for a row, of the same seeds, and its command."""
     if cause is None or cause.run is None:
         return None, ""
     placed = in_place(runs, row, cause.run, seeds)
     shown = measure(row, placed)
-    if shown is None:
+    if shown is None or not shown.seeds:
         return None, ""
     used = max(_run(row, placed), key=lambda run: len(run.made["seeds"].split()))
     return shown, _command(used, shown.n)
@@ -361,6 +457,11 @@ def _by_cause(row: Row, runs: Runs, cause: Cause | None, seeds: int) -> tuple[Me
 def _command(run: Run, number: int) -> str:
     """What makes the first seeds of a run; `jobs.csv` has the last of several commands."""
     seeds = run.made["seeds"].split()[:number]
+    if run.over_data:
+        of = f"{_DATA_SEED}={','.join(seeds)}"
+        words = run.made["command"].split()
+        several = [of if word.startswith(f"{_DATA_SEED}=") else word for word in words]
+        return " ".join([*several[:2], "-m", *several[2:]])
     words = [word for word in run.made["command"].split() if not word.startswith("seeds=")]
     first = [word for word in words if word.startswith("experiment=")]
     rest = [word for word in words[2:] if word not in first and not word.startswith("threads=")]
@@ -368,80 +469,30 @@ def _command(run: Run, number: int) -> str:
     return " ".join([*words[:2], *first, *rest, *more])
 
 
-def _follows(row: Row) -> bool:
-    """Whether a number follows from others that are printed, or is a second reading of one."""
-    difference = any(part in row["metric"] for part in ("gain", "gap", "variance_reduction"))
-    return difference or row["variant"].startswith("order reversed")
-
-
-def _is_input(row: Row) -> bool:
-    """Whether a number was put in; the examples of Synthetic are a file of theirs, too."""
-    total = row["metric"] == "num_samples" and row["dataset"].startswith("Synthetic")
-    return row["metric"] in _INPUTS or total
-
-
-def in_place(runs: Runs, row: Row, wanted: Mapping[str, str], seeds: int) -> Runs:
+def in_place(
+    runs: Runs, row: Row, wanted: Mapping[str, str], seeds: Collection[str] | None = None
+) -> Runs:
     """Runs with these entries in `jobs.csv` as if they were those that a row is measured by.
 
     Args:
         runs: all.
         row: what is printed.
         wanted: the experiment, by default that of the row, and other columns.
-        seeds: how many to take of each, the first ones.
+        seeds: which to take of each; None for all.
     """
     usual = _EXPERIMENTS.get((row["paper"], row["experiment"]), "")
     others = {key: value for key, value in wanted.items() if key != "experiment"}
     placed = [
         replace(
-            run,
+            run if seeds is None else run.of_seeds(seeds),
             experiment=usual,
             made={**run.made, "options": ""},
-            seeds={name: values[:seeds] for name, values in run.seeds.items()},
+            over_data=run.over_data,
         )
         for run in runs.of(wanted.get("experiment", usual))
         if all(run.made[key] == value for key, value in others.items())
     ]
     return Runs(placed, runs.conf)
-
-
-def _printed_std(row: Row) -> float | None:
-    return float(row["std"]) if row["std"] else None
-
-
-def agrees(row: Row, measured: Measured, *, capped: bool = True) -> bool:
-    """Whether a measured number counts as the printed one.
-
-    Of several seeds, within `fedclust.papers.published.interval`, and at most 2 points or
-    iterations, or 5 % of any other quantity; of one seed within 1 point, one iteration or 5 %. What
-    rounds to the printed number counts in any case.
-    Devices and parameters exactly, numbers of examples (which are drawn) within 1 %. A printed
-    lower bound, and a printed saving, are met by more.
-
-    Args:
-        row: what is printed.
-        measured: ours.
-        capped: whether the limit ends at 2 points and so on, however much the seeds differ; else
-            points and iterations have none, and other quantities half of the printed one.
-    """
-    value, printed = measured.value, float(row["mean"])
-    if math.isnan(value):
-        return False
-    if row["unit"] in _EXACT or row["metric"] in _KEYS:
-        return math.isclose(value, printed, rel_tol=1e-9)
-    share = _SHARE_OF_SAMPLES if row["unit"] == "samples" else _SHARE_ALLOWED
-    alone = _ALLOWED.get(row["unit"], share * abs(printed))
-    if capped:
-        cap = _CAP.get(row["unit"], share * abs(printed))
-    else:
-        cap = math.inf if row["unit"] in _CAP else _WIDE_SHARE * abs(printed)
-    seeds = 1 if row["unit"] == "samples" else measured.n
-    last = rounding(row["mean"])
-    allowed = limit(measured.std, seeds, _printed_std(row), rounding=last, alone=alone, cap=cap)
-    if row["variant"] == "lower bound":
-        return value >= printed
-    if row["metric"].startswith("iteration_reduction"):
-        return value >= printed - allowed
-    return abs(value - printed) <= allowed + 1e-9
 
 
 def measure(row: Row, runs: Runs) -> Measured | None:
@@ -509,15 +560,24 @@ def _taken(some: Sequence[Run], column: str, end: str = "", note: str = "") -> M
     run = max(having, key=lambda one: len(one.seeds[column]))
     values = run.seeds[column]
     last = run.seeds.get(end)
-    stands_in = stand_in(run.made)
     several = len(values) > 1
+    found = Measured(
+        median(values),
+        seeds=run.named(column),
+        note=note,
+        stands_in=stand_in(run.made),
+        sources=frozenset({run.curve}),
+        over_data=run.over_data,
+    )
     if "first" in column:  # some seeds may never get there
-        middle = median(values)
-        middle = math.nan if math.isinf(middle) else middle
-        note = "median over seeds" if several else ""
-        return Measured(middle, n=len(values), note=note, stands_in=stands_in)
-    std, end = pstdev(values) if several else None, fmean(last) if last else None
-    return Measured(fmean(values), std, len(values), end, note, stands_in)
+        return replace(
+            found,
+            value=math.nan if math.isinf(found.value) else found.value,
+            note="median over seeds" if several else "",
+            ordered=tuple(sorted(values)) if several else (),
+        )
+    std, end_mean = pstdev(values) if several else None, fmean(last) if last else None
+    return replace(found, value=fmean(values), std=std, end=end_mean)
 
 
 def _accuracy(row: Row, runs: Runs) -> Measured | None:
@@ -580,7 +640,9 @@ def _variance_reduction(_: Row, runs: Runs) -> Measured | None:
         _taken(runs.find("flexcfl/table1", "fedavg", case=case), "discrepancy variance")
         for case in ("1 class per client", "IID")
     )
-    return one and iid and Measured(100 * (1 - iid.value / one.value), n=min(one.n, iid.n))
+    if one is None or iid is None:
+        return None
+    return Measured(100 * (1 - iid.value / one.value), seeds=min(one.seeds, iid.seeds, key=len))
 
 
 def _best(runs: Runs, experiment: str, algorithm: str, scenario: str, case: str) -> Measured | None:
@@ -641,7 +703,7 @@ def _difference(
     has_ends = all(one.end is not None for one in both)
     return Measured(
         sum(left.value - right.value for left, right in known) / share,
-        n=min(one.n for one in both),
+        seeds=min((one.seeds for one in both), key=len),
         end=sum((left.end or 0) - (right.end or 0) for left, right in known) / share
         if has_ends
         else None,
@@ -659,15 +721,26 @@ def _communication(row: Row, runs: Runs) -> Measured | None:
     """Models sent, relative to FedAvg or to FlexCFL without exchange."""
     experiment = _EXPERIMENTS[row["paper"], row["experiment"]]
     is_ratio = row["metric"].endswith("ratio")
-    ours, base = (
-        _taken(runs.find(experiment, name), "models total")
-        for name in (algorithm_of(row), "fedavg" if is_ratio else "flexcfl")
-    )
-    if ours is None or base is None:
+    column = "models total"
+    sides = []
+    for name in (algorithm_of(row), "fedavg" if is_ratio else "flexcfl"):
+        having = [run for run in runs.find(experiment, name) if column in run.seeds]
+        if not having:
+            return None
+        sides.append(max(having, key=lambda run: len(run.seeds[column])))
+    known = [dict(zip(run.named(column), run.seeds[column], strict=True)) for run in sides]
+    seeds = tuple(seed for seed in known[0] if seed in known[1])
+    ratios = [known[0][seed] / known[1][seed] for seed in seeds]
+    values = ratios if is_ratio else [100 * (ratio - 1) for ratio in ratios]
+    if not values:
         return None
-    ratio = ours.value / base.value
-    value = ratio if is_ratio else 100 * (ratio - 1)
-    return Measured(value, n=min(ours.n, base.n), stands_in=ours.stands_in)
+    return Measured(
+        fmean(values),
+        pstdev(values) if len(values) > 1 else None,
+        seeds,
+        stands_in=stand_in(sides[0].made),
+        sources=frozenset(run.curve for run in sides),
+    )
 
 
 def _reduction(row: Row, runs: Runs) -> Measured | None:
@@ -693,14 +766,27 @@ def _reductions(row: Row, runs: Runs, experiment: str, case: str, column: str) -
         saved = savings(runs, experiment, case, weight, column)
         if not saved:
             continue
-        run = runs.find(experiment, "jgl", case=case, options=f"{_WEIGHT}{weight}")[0]
+        run, base = (
+            runs.find(experiment, "jgl", case=case, options=f"{_WEIGHT}{value}")[0]
+            for value in (weight, "0")
+        )
         slower = sum(value < 0 for value in saved)
         text = f"{case}, lambda = {weight}"
         if len(saved) > 1:
             ends = f"{min(saved):.0f} to {max(saved):.0f} %".replace("-", "−")
             text += f", median over seeds, of {ends}"
         text += f", more iterations in {slower}" if slower else ""
-        tried.append(Measured(median(saved), n=len(saved), note=text, stands_in=stand_in(run.made)))
+        several = len(saved) > 1
+        tried.append(
+            Measured(
+                median(saved),
+                seeds=run.named(column)[: len(saved)],
+                note=text,
+                stands_in=stand_in(run.made),
+                ordered=tuple(sorted(saved)) if several else (),
+                sources=frozenset({run.curve, base.curve}),
+            )
+        )
     return tried
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from fedclust.helpers.errors import require
 from fedclust.report.reference import outcome
-from scripts.papers.cells import NOT_RUN, Run, Runs
+from scripts.papers.cells import Run, Runs
 from scripts.papers.later_claims import cannot_tell, in_common
+from scripts.papers.rules import NOT_RUN
 
 KEYS = {"column", "common", "each", "needs"}
 _ORDERS = {"falls": 1, "rises": -1}

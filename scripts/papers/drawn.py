@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby
 
-from scripts.papers.cells import OTHER_DATA, Cell
+from scripts.papers.cells import Cell
+from scripts.papers.rules import OTHER_DATA
 from scripts.papers.tables import counted_seeds
 
 _WIDTH, _LABEL, _LINE, _COLUMNS = 330, 110, 17, 3  # of a panel, in pixels; panels side by side

@@ -28,17 +28,19 @@ def fits(means: Mapping[Place, float], printed: Mapping[Place, float]) -> int:
     )
 
 
-def means_by_arm(runs: Runs) -> dict[tuple[str, str, str], dict[int, float]]:
-    """Best accuracy over rounds by scenario, further options and method, and by data seed."""
-    means: dict[tuple[str, str, str], dict[int, float]] = {}
+def runs_by_arm(runs: Runs) -> dict[tuple[str, str, str], dict[int, tuple[float, ...]]]:
+    """Best accuracies over rounds of all runs by scenario, further options and method, and by data
+    seed.
+    """
+    found: dict[tuple[str, str, str], dict[int, tuple[float, ...]]] = {}
     for run in (*runs.of("flexcfl/synthetic_seeds"), *runs.of("flexcfl/synthetic_seeds_shift")):
         if values := run.seeds.get("accuracy max", ()):
             options = run.made["options"].split()
             (seed,) = (one.removeprefix(_DATA) for one in options if one.startswith(_DATA))
             others = " ".join(one for one in options if not one.startswith(_DATA))
             arm = run.made["scenario"], others, run.made["algorithm"]
-            means.setdefault(arm, {})[int(seed)] = fmean(values)
-    return means
+            found.setdefault(arm, {})[int(seed)] = values
+    return found
 
 
 def printed_scores(cells: Sequence[Cell]) -> dict[Place, str]:
@@ -72,9 +74,9 @@ def told(runs: Runs, cells: Sequence[Cell]) -> list[str]:
     """The part of the page; nothing without runs."""
     printed = {place: float(text) for place, text in printed_scores(cells).items() if text}
     means: dict[int, dict[Place, float]] = {}
-    for (scenario, options, method), by_seed in means_by_arm(runs).items():
-        for seed, mean in by_seed.items() if not options else ():
-            means.setdefault(seed, {})[scenario, method] = mean
+    for (scenario, options, method), by_seed in runs_by_arm(runs).items():
+        for seed, values in by_seed.items() if not options else ():
+            means.setdefault(seed, {})[scenario, method] = fmean(values)
     if not means:
         return []
     most = max(len(one) for one in means.values())

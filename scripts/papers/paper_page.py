@@ -17,18 +17,19 @@ import yaml
 
 from fedclust.helpers.prose import table
 from scripts.papers.campaign import Entry
-from scripts.papers.cells import (
+from scripts.papers.cells import Cell, stand_in
+from scripts.papers.drawn import embedded
+from scripts.papers.evidence import signs
+from scripts.papers.prose import AGAIN, FOLDERS
+from scripts.papers.rules import (
     NOT_PRINTED,
     NOT_RUN,
     OTHER_DATA,
     REPRODUCED,
     SETTING,
-    Cell,
+    Measured,
     Row,
-    stand_in,
 )
-from scripts.papers.drawn import embedded
-from scripts.papers.prose import AGAIN, FOLDERS
 from scripts.papers.sources import CODE, linked
 from scripts.papers.tables import counted_seeds, first_entry, ours, printed, signed, told
 
@@ -106,6 +107,8 @@ def tables(cells: Sequence[Cell], entries: Sequence[Entry], files: Mapping[str, 
             known[head] = f"{known[head]}, {text}" if head in known else text
         rows = [[side, *(line.get(head, "") for head in heads)] for side, line in lines.items()]
         parts += [f"## {experiment}", table(["", *heads], rows, 1), *embedded(files, experiment)]
+        going = signs(of)
+        parts += [going.told()] if going is not None and going.numbers > 1 else []
         parts.append("\n".join(f"{number}. {text}" for text, number in notes.items()))
         parts += [f"Cause {letter}: {text}" for text, letter in letters.items()]
     return parts
@@ -186,11 +189,13 @@ def note(cell: Cell, entries: Sequence[Entry], letters: Mapping[str, str] | None
         by = f"{difference[1:]}{f' {unit}' if unit else ''} {side}"
         parts.append(f"ours is {'equal to' if difference == '+0' else by} the printed one")
     if measured.n:
-        parts.append(counted_seeds(measured.n))
+        parts.append(_seeds(measured))
     if measured.end is not None:
         parts.append(f"{measured.end:.2f} after the last round")
     if measured.note:
         parts.append(measured.note)
+    if cell.more is not None:
+        parts.append(f"with all its {_seeds(cell.more)} {told(cell.more)}")
     if measured.purity is not None:
         parts.append(f"its groups mix clusters, purity {measured.purity:.2f}")
     text = "; ".join(parts) + "."
@@ -201,6 +206,13 @@ def note(cell: Cell, entries: Sequence[Entry], letters: Mapping[str, str] | None
     return text
 
 
+def _seeds(measured: Measured) -> str:
+    """How many seeds a number is of, and of what."""
+    if measured.over_data:
+        return f"{counted_seeds(measured.n)} of the data, one run of each"
+    return counted_seeds(measured.n)
+
+
 def _tested(cell: Cell) -> str:
     """How the cause of a number was tested, and what came out."""
     if cell.cause is None or cell.cause.run is None:
@@ -209,7 +221,7 @@ def _tested(cell: Cell) -> str:
         return "No run of it is kept."
     outcome = [
         told(cell.shown),
-        counted_seeds(cell.shown.n) if cell.shown.n else "",
+        _seeds(cell.shown),
         cell.shown.note,
     ]
     return f"Tested: `{cell.command}`: {', '.join(text for text in outcome if text)}."

@@ -18,9 +18,10 @@ from fedclust.helpers.prose import table
 from fedclust.report.arms import SEPARATOR
 from fedclust.report.reference import outcome
 from scripts.papers.campaign import Entry
-from scripts.papers.cells import NOT_PRINTED, NOT_RUN, Cell, Run, Runs
+from scripts.papers.cells import Cell, Run, Runs
 from scripts.papers.compared import compared, is_compared
 from scripts.papers.later_claims import cannot_tell, seeds_of, verdicts
+from scripts.papers.rules import NOT_PRINTED, NOT_RUN
 from scripts.papers.tables import first_entry
 
 PAPERS = {  # folders of experiments
@@ -290,7 +291,7 @@ def _is_run(entry: Entry, runs: Runs, conf: Path) -> bool:
     wanted = set(re.findall(r"\d+", seeds)) if seeds.startswith("[") else set()
     found = [
         run
-        for run in runs.of(entry.experiment)
+        for run in runs.made_for(entry.experiment)
         if (not cases or run.made["case"] in cases)
         and run.made["dataset"] in swept.get("dataset", [run.made["dataset"]])
         and wanted <= set(run.made["seeds"].split())

@@ -24,9 +24,11 @@ import yaml
 from fedclust.helpers.errors import UserError
 from fedclust.helpers.files import atomic_write
 from fedclust.helpers.prose import table
-from scripts.papers import drawn, flexcfl_trials, one_world, paper_page, score, sources
+from scripts.papers import drawn, evidence, flexcfl_trials, one_world, paper_page, score, sources
 from scripts.papers.campaign import read_list
-from scripts.papers.cells import (
+from scripts.papers.cells import Cell, Runs, judge, read_causes, read_runs, setting_of
+from scripts.papers.prose import ONE_SEED, PAPERS, left, prose
+from scripts.papers.rules import (
     CONJECTURE,
     DERIVED,
     NOT_PRINTED,
@@ -36,16 +38,10 @@ from scripts.papers.cells import (
     REPRODUCED,
     SETTING,
     SHOWN,
-    SPREAD,
     STATES,
-    Cell,
-    Runs,
-    judge,
-    read_causes,
-    read_runs,
+    margin,
 )
-from scripts.papers.prose import ONE_SEED, PAPERS, left, prose
-from scripts.papers.tables import each_commit, machines, ours, printed, setting_of, signed, what
+from scripts.papers.tables import each_commit, machines, ours, printed, signed, what
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = Path(__file__).with_name("rules.md")  # what the states mean, by hand
@@ -53,8 +49,6 @@ INDEX, RUNS, TRIALS = "README.md", "numbers_runs.md", "numbers_flexcfl_trials.md
 _LARGEST = 10
 # whose experiments are all here; of the others some
 _FOUR = ("LCFL", "CFL-MGD", "JGL", "FlexCFL")
-_OPEN = (CONJECTURE, OUTSIDE, OTHER_DATA, NOT_RUN)
-_RESULTS = (REPRODUCED, SHOWN, SPREAD, *_OPEN)  # not what was put in, or follows from others
 _ARTICLES = {
     "LCFL": "lcfl.md",
     "CFL-MGD": "cfl_mgd.md",
@@ -66,6 +60,10 @@ _BEST = """\
 FlexCFL prints the best test accuracy over all rounds, so the round is selected on test data. Below
 is the order of the methods in every row of its tables, by the best round and by the last one. Two
 methods with equal printed values count as in order if our values are equal too."""
+_CHOSEN = (
+    " Of the shown causes, {} {} how unequal the clients' amounts of data are. The paper does not "
+    "state this spread, and its value was chosen so that these same results agree."
+)
 _SCORE, _SCORE_END = "<!-- score, by make results -->", "<!-- end of score -->"
 
 
@@ -123,7 +121,9 @@ def pages(results: Path, campaign: Path, conf: Path) -> dict[str, str]:
         "# The papers at full size",
         *_leads(leads),
         *_score(cells, claims, runs),
+        *evidence.of_runs(cells),
         RULES.read_text().rstrip(),
+        *evidence.of_signs(cells),
         *_largest(cells),
         *_articles(results),
         "Made by `make results` from the files in `runs`, but for the sentences at the top and the "
@@ -150,9 +150,11 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
     count = Counter(cell.state for cell in cells)
     derived = [cell for cell in cells if cell.state == DERIVED]
     run_too = [cell for cell in derived if cell.measured and not cell.measured.stands_in]
-    alone = sum(_is_alone(cell, REPRODUCED) for cell in cells)
-    shown_alone = sum(_is_alone(cell, SHOWN) for cell in cells)
+    near = sum(abs(cell.difference) <= margin(cell.row) for cell in run_too)
     chosen = sum(cell.state == SHOWN and "partition.spread" in cell.command for cell in cells)
+    best = [cell for cell in cells if cell.state == REPRODUCED]
+    runs_of, seeds_of = evidence.independent(best)
+    own = sum(map(evidence.is_own, best))
     # a figure's runs may be a table's: computed once
     hours = {(run.made["hash"], run.made["seeds"]): float(run.made["hours"]) for run in runs.runs}
     of: dict[tuple[str, str], list[Cell]] = {}
@@ -167,28 +169,21 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
     return [
         "## Score by state",
         score.sentence(count),
-        f"Of the results that are explained, {count[SHOWN]} differ, and a further run has shown "
-        f"the cause; {count[SPREAD]} differ by no more than our own seeds differ among themselves. "
-        f"Of the others, we suspect a cause of {count[CONJECTURE]} that no run confirms, and know "
-        f"no cause of {count[OUTSIDE]}. Only one seed was run for {alone} of the reproduced "
-        f"results, and for {shown_alone} of those with a shown cause. In {chosen} results the "
-        "shown cause is how unequal the clients' amounts of data are. The paper does not state "
-        "this spread, and its value was chosen so that these same results agree.",
+        f"The {count[REPRODUCED]} rest on {runs_of} independent runs with {seeds_of} seeds "
+        f"together; {own} of them are of the method that the paper itself proposes. Of the results "
+        f"that differ, a further run has shown the cause for {count[SHOWN]}, we suspect one that "
+        f"no run confirms for {count[CONJECTURE]}, and know none for {count[OUTSIDE]}."
+        + (_CHOSEN.format(chosen, "is" if chosen == 1 else "are") if chosen else ""),
         f"The papers print {len(cells)} numbers. Not counted as results are: {count[SETTING]} "
         f"settings, used as printed; {len(derived)} numbers that follow from others or repeat "
-        f"them ({len(run_too)} of these were run, and {sum(cell.agrees for cell in run_too)} "
-        f"agree); and {count[NOT_PRINTED]} cell of a table that the paper leaves empty.",
+        f"them ({len(run_too)} of these were run, and {near} lie within a point of the printed "
+        f"one); and {count[NOT_PRINTED]} cell of a table that the paper leaves empty.",
         f"Of {len(claims)} statements that the papers make in words, {_counted(claims)}",
         f"The runs took {sum(hours.values()):.1f} hours of computing. A run that serves two "
         "experiments is counted once. "
         f"[What was run, and what was not]({RUNS}).",
         table(["paper", "table or figure", "numbers", *STATES], rows, 3),
     ]
-
-
-def _is_alone(cell: Cell, state: str) -> bool:
-    """Whether a number is in a state and rests on one run."""
-    return cell.state == state and cell.measured is not None and cell.measured.n == 1
 
 
 def _counted(claims: Sequence[Mapping[str, str]]) -> str:
@@ -232,8 +227,8 @@ def _orders(cells: Sequence[Cell]) -> list[str]:
     ]
     rows: list[list[object]] = []
     total = {state: [0, 0, 0] for state in (False, True)}  # of the paper's data, of others
-    for setting in dict.fromkeys(setting_of(cell) for cell in scored):
-        of = [c for c in scored if setting_of(c) == setting and c.measured and c.row["mean"]]
+    for setting in dict.fromkeys(setting_of(cell.row) for cell in scored):
+        of = [c for c in scored if setting_of(c.row) == setting and c.measured and c.row["mean"]]
         if len(of) < 2:
             continue
         kept, other = in_order(of), of[0].state == OTHER_DATA
@@ -290,7 +285,7 @@ def _made(runs: Runs) -> list[str]:
         return []
     rows = []
     for experiment in dict.fromkeys(run.experiment for run in runs.runs):
-        of = [run.made for run in runs.of(experiment)]
+        of = [run.made for run in runs.made_for(experiment)]
         rows.append(
             [
                 f"[{experiment}](runs/{experiment}/jobs.csv)",

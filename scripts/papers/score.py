@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scripts.papers.cells import (
+from scripts.papers.rules import (
+    ALONE,
+    CANNOT_TELL,
     CONJECTURE,
+    CONSISTENT,
     NOT_RUN,
     OTHER_DATA,
     OUTSIDE,
     REPRODUCED,
     SHOWN,
-    SPREAD,
 )
 
 PICTURE = "drawn/score.svg"
 # what a bar has from left to right: name, its states, and colours that everybody tells apart
 _PARTS = (
     ("reproduced", (REPRODUCED,), "#00735c"),
-    ("explained", (SHOWN, SPREAD), "#56b4e9"),
-    ("not explained", (CONJECTURE, OUTSIDE), "#d55e00"),
+    ("consistent", (CONSISTENT,), "#56b4e9"),
+    ("differ", (SHOWN, CONJECTURE, OUTSIDE), "#d55e00"),
+    ("cannot tell", (CANNOT_TELL,), "#f0e442"),
+    ("one seed", (ALONE,), "#cc79a7"),
     ("other data", (OTHER_DATA,), "#b0b0b0"),
     ("not run", (NOT_RUN,), "#e2e2e2"),
 )
-_WIDTH, _BAR = 640, 22  # pixels
+_WIDTH, _BAR = 760, 22  # pixels
 _LETTER = 7.2  # of a legend's text
 
 
@@ -35,8 +39,10 @@ def sentence(count: Mapping[str, int]) -> str:
     """The score, from the number of results in every state."""
     of = _counted(count)
     return (
-        f"**{of['reproduced']} of {sum(of.values())} published results are reproduced**; for "
-        f"{of['explained']} the difference is explained, for {of['not explained']} it is not, "
+        f"**{of['reproduced']} of {sum(of.values())} published results are reproduced**, and "
+        f"{of['consistent']} are consistent with our runs; {of['differ']} differ, for "
+        f"{count[SHOWN]} of these a run shows why; for {of['cannot tell']} our seeds differ too "
+        f"much to tell, {of['one seed']} agree in the only seed that was run, "
         f"{of['other data']} were measured on other data than the paper's, and {of['not run']} "
         "have not been run."
     )

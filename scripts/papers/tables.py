@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, pstdev
 
 from scripts.papers.campaign import Entry
-from scripts.papers.cells import Cell, Measured, matches
+from scripts.papers.cells import Cell, matches
+from scripts.papers.rules import Measured
 
 
 def counted_seeds(number: int) -> str:
@@ -70,12 +71,6 @@ def each_commit(texts: Iterable[str]) -> str:
 def machines(texts: Iterable[str]) -> str:
     """Every machine once, with "1 thread" in the singular."""
     return "; ".join(sorted({re.sub(r"\b1 threads\b", "1 thread", text) for text in texts}))
-
-
-def setting_of(cell: Cell) -> tuple[str, ...]:
-    """Which methods stand in one row of a table."""
-    row = cell.row
-    return (row["experiment"], f"{row['dataset']}-{row['model']}", row["setting"].partition(";")[0])
 
 
 def first_entry(cell: Cell, entries: Sequence[Entry]) -> Entry | None:

@@ -23,7 +23,7 @@ CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-full test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel release check-next mutants lint types format lock lists missing address image docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
+.PHONY: help setup run test test-full test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel release check-next mutants lint types format lock lists missing address image docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results audit leaderboard clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -184,6 +184,9 @@ reproduce: setup  ## LCFL Table II at laptop scale on MNIST (half an hour on two
 
 results: setup  ## docs/results/README.md: every published number and ours at full size
 	$(BIN)/python -m scripts.papers.results
+
+audit: setup  ## every number of docs/results once more from the kept files, by a second reader
+	$(BIN)/python -m scripts.papers.audit
 
 # RUNS: the folder of its jobs, of one size; without, those in docs/benchmark/runs
 RUNS ?=

@@ -185,7 +185,11 @@ def describe(arm: Arm) -> dict[str, str]:
     ended = max((part.folder / "status.json").stat().st_mtime for part in parts)
     federation: Mapping[str, Any] = next(iter((run.federation.get("seeds") or {}).values()), {})
     groups = {g: sum(counts) for g, counts in (federation.get("examples") or {}).items()}
-    given = [str(text).lstrip("+~") for text in config.get("overrides") or ()]
+    # a sweep writes booleans as Python does, whatever was typed
+    given = [
+        re.sub(r"=(True|False)$", lambda found: found[0].lower(), str(text).lstrip("+~"))
+        for text in config.get("overrides") or ()
+    ]
     kept = [text for text in given if text.partition("=")[0] not in ("progress", "seeds")]
     # this wrapper trains as its base does, and tests it in a second way
     base = run.choices.get(_BASE) if arm.algorithm == "last_local" else None

@@ -194,12 +194,12 @@ def _between(planted: Block, less: int, more: int) -> str:
             beside = before[federation.case].results.get(name)
             mine = federation.results[name]
             # the same job in both tracks tells nothing
-            if beside is None or beside is mine or beside.commit != mine.commit:
+            if beside is None or beside is mine or not mine.is_made_like(beside):
                 continue
             gains.setdefault(name, []).append(float(mine.score.mean() - beside.score.mean()))
     means = {name: float(np.mean(values)) for name, values in gains.items()}
     if not means:
-        return "Not measured yet: no method has both from one commit."
+        return "Not measured yet: no method has both from one commit and machine."
     low, high = (pick(means, key=means.__getitem__) for pick in (min, max))
     return (
         f"In the median of {counted(len(means), 'method')}, “{one.name}” is "

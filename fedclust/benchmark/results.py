@@ -73,6 +73,7 @@ class Result:
         guess: what a guess without inputs reaches, mean over seeds; NaN where it was not kept.
         redrawn: test / training examples where every seed splits the same rows anew, else 0.
         commit: of the program that ran it.
+        machine: where it ran.
     """
 
     method: str
@@ -91,6 +92,11 @@ class Result:
     guess: float
     redrawn: float
     commit: str
+    machine: str
+
+    def is_made_like(self, other: Result) -> bool:
+        """Whether one version of the program made both on one machine."""
+        return (self.commit, self.machine) == (other.commit, other.machine)
 
     def by_seed(self, seeds: Sequence[int]) -> Floats:
         """The score [S] of some seeds."""
@@ -151,6 +157,7 @@ def _result(arm: Arm) -> Result:
         guess=float(scale * guess.mean()) if len(guess) else np.nan,
         redrawn=ratio if isfinite(ratio := redrawn([arm]).get(arm.setting, 0.0)) else 0.0,
         commit=str(arm.run.versions.get("commit") or "unknown"),
+        machine=str(arm.run.versions.get("device") or "unknown"),
     )
 
 

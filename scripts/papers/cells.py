@@ -30,6 +30,7 @@ from scripts.papers.rules import (
     decide,
     follows,
 )
+from scripts.papers.stand_ins import distance, stand_in
 
 # whose notes name no cause
 _WITHOUT_CAUSE = (NOT_PRINTED, NOT_RUN, OTHER_DATA, SETTING, REPRODUCED)
@@ -95,14 +96,6 @@ _OVER_DATA = {  # experiment: where these runs are, and how one of their options
     "flexcfl/table4": ("flexcfl/synthetic_seeds_shift", ""),
 }
 _MADE_UP = "synthetic"
-# what ran in place of the data that a paper names, the nearest first
-_STAND_INS = {
-    ("emnist", "emnist_letters"): "letters of both cases for EMNIST's small ones",
-    ("emnist", "mnist"): "digits for EMNIST's letters",
-    ("emnist_bymerge", "mnist"): "digits for EMNIST's letters",
-    ("cifar10", "npz"): "JPEG copies of CIFAR-10",
-}
-_NEAREST = [used for _, used in _STAND_INS]
 
 
 @dataclass(frozen=True)
@@ -242,8 +235,8 @@ class Runs:
             if run.made["algorithm"] == algorithm
             and all(run.made[key] == value for key, value in wanted.items())
         ]
-        nearest = min(map(_distance, matching), default=0)
-        return [run for run in matching if _distance(run) == nearest]
+        nearest = min((distance(run.made) for run in matching), default=0)
+        return [run for run in matching if distance(run.made) == nearest]
 
 
 def _pooled(runs: Sequence[Run], experiment: str) -> list[Run]:
@@ -282,18 +275,11 @@ def _one_of_each(of: Mapping[str, Run], options: str, experiment: str) -> Run:
     return Run(experiment, made, values, names, over_data=True)
 
 
-def stand_in(made: Row) -> str:
-    """Which data a line of `jobs.csv` used in place of those that were meant, in words; else ""."""
-    meant, used = made["stands_in_for"], made["dataset"]
-    return meant and _STAND_INS.get((meant, used), f"{used} for {meant}")
-
-
-def _distance(run: Run) -> int:
-    """How far the data are from those that were meant, 0 for these."""
-    used = run.made["dataset"]
-    if not run.made["stands_in_for"]:
-        return 0
-    return 1 + (_NEAREST.index(used) if used in _NEAREST else len(_NEAREST))
+def made_alike(*runs: Run) -> bool:
+    """Whether one version of the code made all runs on one machine: only then is a difference, seed
+    by seed, one of what was run.
+    """
+    return len({(run.made["commit"], run.made["machine"]) for run in runs}) <= 1
 
 
 def mixing(run: Run, runs: Iterable[Run]) -> float | None:
@@ -728,6 +714,8 @@ def _communication(row: Row, runs: Runs) -> Measured | None:
         if not having:
             return None
         sides.append(max(having, key=lambda run: len(run.seeds[column])))
+    if not made_alike(*sides):
+        return None
     known = [dict(zip(run.named(column), run.seeds[column], strict=True)) for run in sides]
     seeds = tuple(seed for seed in known[0] if seed in known[1])
     ratios = [known[0][seed] / known[1][seed] for seed in seeds]
@@ -807,16 +795,20 @@ def savings(
         rate: a further option of both runs.
 
     Returns:
-        Percent per seed; empty where a run is missing.
+        Percent per seed; empty where a run is missing, or two versions or machines made them.
     """
     needed: list[list[float]] = []
+    sides: list[Run] = []
     for value in ("0", weight):
         of_case = runs.find(experiment, "jgl", case=case, options=f"{_WEIGHT}{value}{rate}")
         of = [run for run in of_case if run.seeds.get(column)]
         if not of:
             return []
+        sides.append(of[0])
         rounds = float(of[0].made["rounds"])
         needed.append([min(one, rounds) for one in of[0].seeds[column]])
+    if not made_alike(*sides):
+        return []
     return [100 * (1 - ours / base) for base, ours in zip(*needed, strict=False)]
 
 

@@ -17,6 +17,7 @@ from fedclust.report.reference import outcome
 from scripts.papers.cells import Run, Runs
 from scripts.papers.later_claims import cannot_tell, in_common
 from scripts.papers.rules import NOT_RUN
+from scripts.papers.stand_ins import stand_in
 
 KEYS = {"column", "common", "each", "needs"}
 _ORDERS = {"falls": 1, "rises": -1}
@@ -55,7 +56,7 @@ def compared(node: Mapping[str, Any], runs: Runs, label: str) -> dict[str, str]:
         means = [(median if " first " in node["column"] else fmean)(one) for one in values]
         shown = ", ".join(f"{mean:.4g}" for mean in means)
         measured = f"{shown} with {name}" if name else shown
-        if any(run.made["stands_in_for"] for run in picked):
+        if any(stand_in(run.made) for run in picked):
             beside.append(measured)
             continue
         sign = _ORDERS[order]

@@ -11,6 +11,7 @@ from scripts.papers import as_released
 from scripts.papers.cells import Cell, Runs, algorithm_of, case_of, in_place, measure, scenario_of
 from scripts.papers.one_world import printed_scores, runs_by_arm
 from scripts.papers.rules import agrees
+from scripts.papers.stand_ins import stand_in
 from scripts.papers.tables import mean_and_std
 
 # experiments that run a table again in another way: the table, its title, what is different, and
@@ -61,7 +62,7 @@ def tested_causes(runs: Runs, cells: Sequence[Cell]) -> list[str]:
                 continue
             ours = max(usual, key=lambda one: len(one.seeds["accuracy max"]))
             shift = _SHIFTS.get(made["scenario"], made["scenario"].replace("_", " "))
-            name = made["case"] + (f" ({made['dataset']})" if made["stands_in_for"] else "")
+            name = made["case"] + (f" ({other_data})" if (other_data := stand_in(made)) else "")
             options = " ".join(o for o in made["options"].split() if o.startswith("scenario."))
             rows.append(
                 [

@@ -22,6 +22,7 @@ from fedclust.papers.values import AtLeast, Gain, Reaches
 from fedclust.report.arms import SEPARATOR
 from fedclust.report.formats import factor
 from scripts.papers.cells import Run, mixing
+from scripts.papers.stand_ins import stand_in
 
 
 def verdicts(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, str]]:
@@ -105,7 +106,7 @@ def _line(
     where = f" [{title}]" if title else ""
     measured = "; ".join([verdict.measured, *mixed])
     row = {"claim": verdict.claimed + where, "measured": measured, "needs": ""}
-    if arms[0].made["stands_in_for"]:  # as in a report
+    if stand_in(arms[0].made):  # as in a report
         return row | cannot_tell(row)
     versions = len({run.made["commit"] for run in arms})
     if isinstance(claim, EqualUntil) and versions > 1 and not verdict.holds:

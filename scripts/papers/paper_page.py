@@ -17,7 +17,7 @@ import yaml
 
 from fedclust.helpers.prose import table
 from scripts.papers.campaign import Entry
-from scripts.papers.cells import Cell, stand_in
+from scripts.papers.cells import Cell
 from scripts.papers.drawn import embedded
 from scripts.papers.evidence import signs
 from scripts.papers.prose import AGAIN, FOLDERS
@@ -31,6 +31,7 @@ from scripts.papers.rules import (
     Row,
 )
 from scripts.papers.sources import CODE, linked
+from scripts.papers.stand_ins import stand_in
 from scripts.papers.tables import counted_seeds, first_entry, ours, printed, signed, told
 
 _SIGNS = {"percent": "%", "percentage points": "points", "round": "iterations"}

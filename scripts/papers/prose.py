@@ -22,6 +22,7 @@ from scripts.papers.cells import Cell, Run, Runs
 from scripts.papers.compared import compared, is_compared
 from scripts.papers.later_claims import cannot_tell, seeds_of, verdicts
 from scripts.papers.rules import NOT_PRINTED, NOT_RUN
+from scripts.papers.stand_ins import stand_in
 from scripts.papers.tables import first_entry
 
 PAPERS = {  # folders of experiments
@@ -102,7 +103,7 @@ def _strict(row: dict[str, str], kept: Sequence[Run]) -> dict[str, str]:
     """A line of a report by today's rule: one seed, few seeds and other data decide nothing."""
     pieces = _parts(row["claim"])[1]
     of = [run for run in kept if all(_begins(piece, _title(run)) for piece in pieces)]
-    if of and all(run.made["stands_in_for"] for run in of):
+    if of and all(stand_in(run.made) for run in of):
         return row | cannot_tell(row)
     holds = {"holds": True, "does not hold": False}.get(row["verdict"])
     agreeing, _, number = row["seeds"].partition(" of ")

@@ -15,7 +15,8 @@ import yaml
 
 from fedclust.helpers.errors import require
 from fedclust.helpers.prose import table
-from scripts.papers.cells import Run, Runs, mixing, stand_in
+from scripts.papers.cells import Run, Runs, mixing
+from scripts.papers.stand_ins import stand_in
 from scripts.papers.tables import counted_seeds
 
 CODE = "Released code"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ def result(method: str, case: str, score: float, *, cost: float = 1.0, **changed
         "guess": 10.0,
         "redrawn": 0.0,
         "commit": "abc",
+        "machine": "a machine",
     }
     return Result(method, case, **(given | changed))  # type: ignore[arg-type]
 
@@ -119,3 +121,10 @@ def test_a_job_plays_in_the_tracks_of_what_it_knew() -> None:
     assert [given.plays_in(track) for track in TRACKS] == [False, False, True]
     searched = result("ifca", "a", 50.0, told=False, tuned=True)
     assert [searched.plays_in(track) for track in (tuned, found, told)] == [True, False, False]
+
+
+def test_jobs_of_two_versions_or_machines_are_not_subtracted() -> None:
+    one = result("fedavg", "a", 70)
+    assert one.is_made_like(replace(one, case="b"))
+    assert not one.is_made_like(replace(one, commit="def"))
+    assert not one.is_made_like(replace(one, machine="another one"))

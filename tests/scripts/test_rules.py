@@ -35,6 +35,7 @@ from scripts.papers.rules import (
     decide,
     median_interval,
 )
+from scripts.papers.stand_ins import _WORDS, distance, stand_in
 
 KEPT = results.ROOT / "docs" / "results"
 CONF = results.ROOT / "conf"
@@ -281,3 +282,38 @@ def test_differences_keep_their_sign() -> None:
     assert "on the mean −1 points (95 % interval −39.1 to 37.1)" in told.told().replace("+", "")
     other = replace(cell(91.0, "a"), state=OTHER_DATA)
     assert evidence.signs([other]) is None
+
+
+def test_savings_and_ratios_of_two_versions_or_machines_are_refused(tmp_path: Path) -> None:
+    for at, (commit, machine) in enumerate((("a", "m"), ("b", "m"), ("a", "n"), ("a", "m"))):
+        for name, models in (("fedavg", 1000), ("flexcfl", 1262)):
+            made = {"case": "MNIST-MCLR", "scenario": "swap_all"}
+            made |= {"commit": commit, "machine": machine} if name == "flexcfl" else {}
+            made |= {"commit": "a", "machine": "m"} if name == "fedavg" else {}
+            folder = tmp_path / str(at)
+            write_run(folder, "flexcfl/fig6a", name, {"models total": [models]}, **made)
+        for weight, needed in (("0", [100]), ("0.2", [2])):
+            made = {"options": f"algorithm.gradient_weight={weight}", "rounds": "500"}
+            made |= {"commit": commit, "machine": machine} if needed == [2] else {}
+            made |= {"commit": "a", "machine": "m"} if needed == [100] else {}
+            numbers = {"purity first 90": needed}
+            write_run(folder, "jgl/fig4", "jgl", numbers, case="MNIST-MLP", **made)
+        cells = judge(read_runs(folder, CONF), [])
+        ratio = {"experiment": "Fig. 6(a)", "metric": "communication_ratio", "algorithm": "FlexCFL"}
+        saving = {"paper": "JGL", "experiment": "Abstract / Section I"}
+        for wanted in (ratio, saving):
+            (cell,) = [one for one in cells if matches(one.row, wanted)]
+            assert cell.state == (ALONE if (commit, machine) == ("a", "m") else NOT_RUN)
+
+
+def test_one_place_says_what_stands_in_for_what() -> None:
+    """No page's code reads the column itself, and every stand-in that was run has words."""
+    folder = results.ROOT / "scripts" / "papers"
+    readers = {f.name for f in folder.glob("*.py") if 'made["stands_in_for"]' in f.read_text()}
+    assert readers == {"stand_ins.py"}
+    runs = read_runs(KEPT, CONF).runs
+    told = {stand_in(run.made) for run in runs} - {""}
+    assert told == set(_WORDS.values())
+    nearest = {"stands_in_for": "emnist", "dataset": "emnist_letters"}
+    assert 0 == distance({"stands_in_for": "", "dataset": "mnist"}) < distance(nearest)
+    assert distance(nearest) < distance(nearest | {"dataset": "mnist"})

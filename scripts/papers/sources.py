@@ -5,6 +5,7 @@ All of it stands in `sources.yaml`, filled by hand; our numbers beside the curve
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,12 +16,14 @@ import yaml
 
 from fedclust.helpers.errors import require
 from fedclust.helpers.prose import table
-from scripts.papers.cells import Run, Runs, mixing
+from scripts.papers.cells import Run, Runs, mixing, published
+from scripts.papers.rules import Row
 from scripts.papers.stand_ins import stand_in
 from scripts.papers.tables import counted_seeds
 
 CODE = "Released code"
 _UNKNOWN = "not recorded"
+_RUNS, _READ = 5, 0.01  # behind a curve; points, to which the bands were read
 _WHOLE = "Without line numbers, the whole file or folder is meant."
 _CURVES_SAY = """\
 Read off the vector graphics in the released repository, to about 0.05 points; means over 5 seeds,
@@ -64,7 +67,37 @@ def parts(known: Mapping[str, Any], runs: Runs) -> list[str]:
         if part == "misprints" and known.get("curves"):
             sections += ["## The authors' own curves", _CURVES_SAY]
             sections += [text for curve in known["curves"] for text in _curve(curve, runs)]
+        if part == "misprints" and known.get("bands"):
+            sections += ["### The bands of these curves", *bands(known["bands"])]
     return sections
+
+
+def bands(known: Mapping[str, Any]) -> list[str]:
+    """The bands of a figure beside the spreads that a table prints.
+
+    A band is a standard deviation over five runs with five below; a table has four below.
+    """
+    printed: dict[tuple[str, str], Row] = {
+        (row["algorithm"], row["round"]): row
+        for row in published()
+        if row["experiment"] == known["experiment"] and row["std"]
+    }
+    rows: list[list[object]] = []
+    equal = dict.fromkeys(known["rows"], 0)
+    for name, halves in known["rows"].items():
+        for at, half in halves.items():
+            spread, told = half * math.sqrt(_RUNS / (_RUNS - 1)), printed[name, str(at)]["std"]
+            equal[name] += abs(spread - float(told)) < _READ
+            rows.append([name, at, f"{half:.3f}", f"{spread:.2f}", told])
+    each = ", ".join(f"{name} {equal[name]} of {len(of)}" for name, of in known["rows"].items())
+    note = (
+        f"The figure's bands ({known['file']}) times √(5/4) are the printed spreads of "
+        f"{known['experiment']}, to {_READ:g} points, in {sum(equal.values())} of {len(rows)} "
+        f"cells ({each}). Where they are, a table's spreads are those of the curve, whatever its "
+        "means are."
+    )
+    head = ["method", "iteration", "half the band", "times √(5/4)", "printed spread"]
+    return [note, table(head, rows, 1)]
 
 
 def _has_lines(places: str) -> bool:

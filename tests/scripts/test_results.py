@@ -596,6 +596,15 @@ def test_lines_that_are_missing_are_told_where_they_are() -> None:
         assert sources._has_lines(places) == known
 
 
+def test_the_bands_of_a_curve_are_compared_with_the_printed_spreads() -> None:
+    """Local prints 1.86 after 5 iterations and 2.89 after 10: 1.6636 and 2.5849 with five below."""
+    known = {"experiment": "Table II", "file": "a.svg"}
+    note, rows = sources.bands(known | {"rows": {"Local": {5: 1.6636, 10: 2.5}}})
+    assert "in 1 of 2 cells (Local 1 of 2)." in note
+    assert "| Local | 5 | 1.664 | 1.86 | 1.86 |" in rows
+    assert "| Local | 10 | 2.500 | 2.80 | 2.89 |" in rows
+
+
 def test_a_short_line_of_the_sources_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sources.yaml").write_text("LCFL: {misprints: [[Table II, Local]]}")
     with pytest.raises(ConfigError, match=r"LCFL, misprints.*3 entries"):

@@ -57,7 +57,7 @@ BUDGET = {
     "commands": 1525,
     "config": 1830,
     "core": 2530,
-    "datasets": 4009,
+    "datasets": 4375,
     "engines": 5846,
     "files": 218,
     "helpers": 1330,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.config.tree import choices, describe
-from fedclust.datasets.publishers import FOLDER, PUBLISHERS, bring, there
+from fedclust.datasets.publishers import PUBLISHERS, bring, there
 from fedclust.helpers.errors import ConfigError, DataError, UserError, did_you_mean
 from fedclust.helpers.prose import complain
 
@@ -21,7 +21,7 @@ def command(arguments: Sequence[str]) -> None:
 
     Args:
         arguments: names; `--root FOLDER` for another folder than FEDCLUST_DATA, or data; `--from
-            FOLDER` that holds the publisher's files of a natural federation already.
+            FOLDER` that holds the publisher's files already, of a data set that is made of them.
 
     Raises:
         ConfigError: for a name that cannot be downloaded.
@@ -67,7 +67,7 @@ def found(name: str, root: str, *, download: bool) -> str:
     if name in PUBLISHERS:
         files = there(name, Path(root))
         if not files:
-            raise DataError(f"{name}: not in {Path(root, FOLDER)}")
+            raise DataError(f"{name}: not in {Path(root, PUBLISHERS[name].folder)}")
         return f"{PUBLISHERS[name].about} in {', '.join(map(str, files))}"
     from fedclust.config.objects import Objects
 
@@ -78,7 +78,7 @@ def found(name: str, root: str, *, download: bool) -> str:
 
 def remedy(name: str) -> str:
     """How a data set that is `known` gets where it is looked for."""
-    if name in PUBLISHERS and PUBLISHERS[name].url is None:
+    if name in PUBLISHERS and not PUBLISHERS[name].urls:
         return f"`fedclust data {name} --from FOLDER` makes it of {PUBLISHERS[name].needs}"
     return f"`fedclust data {name}` downloads it"
 

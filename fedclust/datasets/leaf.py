@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from fedclust.helpers.files import plain_file
 from fedclust.helpers.ranges import AtLeastOne, AtLeastThree, AtLeastTwo, Ranged, Side
 
 _KEYS = {"users": list, "num_samples": list, "user_data": dict}
-_Users = dict[str, tuple[list[Any], list[Any]]]  # inputs and labels of every user
+Users = dict[str, tuple[list[Any], list[Any]]]  # inputs and labels of every user
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +210,7 @@ class _Part:
     owner: Tensor
 
 
-def _part(folder: Path, users: _Users, names: list[str]) -> _Part:
+def _part(folder: Path, users: Users, names: list[str]) -> _Part:
     rows = [(name, one) for name in names if name in users for one in users[name][0]]
     labels = [y for name in names if name in users for y in users[name][1]]
     if not rows:
@@ -227,16 +228,26 @@ def _has_text(one: Any) -> bool:
     return isinstance(one, str) or (isinstance(one, list) and bool(one) and _has_text(one[0]))
 
 
-def _users(folder: Path) -> _Users:
+def _users(folder: Path) -> Users:
     """The users of all JSON files of a folder."""
+    return {user: data for some in users_by_file(folder) for user, data in some.items()}
+
+
+def users_by_file(folder: Path) -> Iterator[Users]:
+    """The users of each JSON file of a folder, inputs and labels, in the order of file names.
+
+    Raises:
+        DataError: there is no file, one is not as LEAF writes it, or a user stands twice.
+    """
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
     if not files:
         raise DataError(
             f"leaf: {folder} holds no JSON file: set dataset.path to a folder with train/ and "
             "test/, as LEAF's preprocess.sh writes data/"
         )
-    users: _Users = {}
+    met = set[str]()
     for file in files:
+        users: Users = {}
         plain_file(file, "leaf: ", "take it out of the folder")
         one = read("leaf", file, partial(_json, file), key="dataset.path")
         given = one if isinstance(one, dict) else {}
@@ -257,8 +268,9 @@ def _users(folder: Path) -> _Users:
                     f"leaf: {file} has user {user} with num_samples {count}, but x and y of "
                     f"{' and '.join(map(str, sizes)) or 'none'}: all must agree"
                 )
-            if user in users:
+            if user in met:
                 raise DataError(f"leaf: user {user} stands twice below {folder}: once is needed")
+            met.add(user)
             users[user] = (data["x"], data["y"])
         untold = sorted(one["user_data"].keys() - set(map(str, one["users"])))
         if untold:
@@ -266,4 +278,4 @@ def _users(folder: Path) -> _Users:
                 f"leaf: {file} has user_data of {few(untold)}, whom users does not name: name them "
                 "or take the data out"
             )
-    return users
+        yield users

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from fedclust.core.task import Targets
-from fedclust.core.types import Dataset
+from fedclust.core.types import Dataset, Names
 from fedclust.datasets.checks import TOO_SMALL, checked, read, vanishing
 from fedclust.datasets.copies import told_of_copies
 from fedclust.datasets.fit import Fit
 from fedclust.datasets.normalise import Word, affine, as_float32, centre, unchanged
+from fedclust.datasets.publishers import PUBLISHERS
 from fedclust.datasets.tokens import as_ids
 from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
 from fedclust.helpers.errors import DataError, require
@@ -25,6 +26,7 @@ from fedclust.helpers.files import plain_file
 from fedclust.helpers.ranges import AtLeastTwo, Ranged, Side
 
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
+_CLIENTS = ("client_train", "client_test", "clients")  # where natural clients are known
 _SHOWN = 5  # absent classes
 _APART = 10  # times the least standard deviation of a row
 _Array = npt.NDArray[Any]
@@ -34,6 +36,9 @@ _Array = npt.NDArray[Any]
 class Npz(Ranged):
     """Images (N, H, W) or (N, H, W, C), or features (N, F); integer labels 0, 1, … without gaps, or
     the targets of another task: numbers (N,) or (N, T), or flags (N, T).
+
+    client_train and client_test, whole numbers 0, 1, … (N,), are the natural clients, and clients
+    (M,) are their names; without test examples partition=natural cuts some of every client.
 
     Attributes:
         path: the npz file, written by `np.savez` or `np.savez_compressed`.
@@ -71,6 +76,8 @@ class Npz(Ranged):
                 or label, or a class has no training example.
         """
         cure = f"set dataset.path to a file that holds {', '.join(_KEYS)}"
+        if (name := Path(self.path).stem) in PUBLISHERS:
+            cure = f"`fedclust data {name}` makes it"
         path = plain_file(Path(self.path), "npz: ", cure)
         arrays = read("npz", path, lambda: _arrays(path), key="dataset.path")
         x_train, x_test, less = self._examples(path, arrays)
@@ -115,6 +122,7 @@ class Npz(Ranged):
                 f"npz: {path} has columns of x_train (N, H, W) on scales of their own, and one "
                 "scale is taken for all: channels of a series belong first, (N, channels, length)"
             )
+        owner, test_owner, clients = _owners(path, arrays, len(x_train), len(x_test))
         made = checked(
             Dataset(
                 name=path.stem,
@@ -130,6 +138,9 @@ class Npz(Ranged):
                 vocabulary=self.vocabulary,
                 fit=Fit(word) if word in ("mean_std", "by_row", "pixel") else None,
                 raw={"less": less},
+                owner=owner,
+                test_owner=test_owner,
+                names=Names(clients=clients),
             )
         )
         return told_of_copies(made)
@@ -175,7 +186,8 @@ def _arrays(path: Path) -> dict[str, _Array]:
         missing = ", ".join(key for key in _KEYS if key not in file)
         if missing:
             raise DataError(f"npz: {path} lacks {missing}: it must hold {', '.join(_KEYS)}")
-        return {key: _array(path, file, key) for key in _KEYS}
+        keys = [*_KEYS, *(key for key in _CLIENTS if key in file)]
+        return {key: _array(path, file, key) for key in keys}
 
 
 def _array(path: Path, file: Any, key: str) -> _Array:
@@ -189,6 +201,40 @@ def _array(path: Path, file: Any, key: str) -> _Array:
             f"{'int' if key.startswith('y') else 'float'}) makes them"
         ) from error
     return array
+
+
+def _owners(
+    path: Path, arrays: dict[str, _Array], train: int, test: int
+) -> tuple[Tensor | None, Tensor | None, tuple[str, ...]]:
+    """The natural client of every training and test example, and the names of the clients.
+
+    None where there are none, or no tests, which are then cut of every client.
+    """
+    whose = [
+        (key, arrays.get(key), size) for key, size in zip(_CLIENTS, (train, test), strict=False)
+    ]
+    names = arrays.get("clients")
+    if all(array is None for _, array, _ in whose) and names is None:
+        return None, None, ()
+    found = list[Tensor]()
+    for key, array, size in whose:
+        given = np.empty(0, np.int64) if array is None and size == 0 else array
+        if given is None or given.shape != (size,) or given.dtype.kind not in "ui":
+            what = "none" if given is None else f"type {given.dtype} and shape {given.shape}"
+            raise DataError(
+                f"npz: {path} has {key} of {what}: one whole number for each of the {size} "
+                "examples is needed, the client's"
+            )
+        found.append(torch.from_numpy(given.astype(np.int64)))
+    both = torch.cat(found)
+    most = int(both.max()) + 1 if names is None else names.size
+    if int(both.min()) < 0 or int(both.max()) >= most:
+        raise DataError(
+            f"npz: {path} has clients from {int(both.min())} to {int(both.max())}: they are "
+            f"numbered from 0{'' if names is None else f', and clients names {most}'}"
+        )
+    called = () if names is None else tuple(map(str, names.reshape(-1).tolist()))
+    return found[0], found[1] if test else None, called
 
 
 def _checked(path: Path, key: str, x: _Array) -> _Array:

@@ -83,6 +83,11 @@ def _replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def found_below(folder: Path, name: str) -> Path | None:
+    """The first file of a name in a folder or below it; None where there is none."""
+    return next((file for file in sorted(folder.rglob(name)) if file.is_file()), None)
+
+
 def regular(path: Path) -> Path:
     """The path of a file of any kind and size that ends: no pipe, no device.
 

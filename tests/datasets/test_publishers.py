@@ -159,7 +159,7 @@ def test_a_download_that_is_something_else_is_one_line(tmp_path: Path) -> None:
     ):
         with refused(DataError, says):
             bring("fsdd", tmp_path, download=download)
-    for name in (name for name, one in PUBLISHERS.items() if one.url is None):
+    for name in (name for name, one in PUBLISHERS.items() if not one.urls):
         with pytest.raises(DataError, match=rf"{name}: no address is known .* --from FOLDER names"):
             bring(name, tmp_path, download=fails)
     with pytest.raises(DataError, match=r"nowhere is no folder"):

@@ -54,7 +54,7 @@ BUDGET = {
     "benchmark": 1250,
     "cluster_methods": 484,
     "cluster_metrics": 349,
-    "commands": 1525,
+    "commands": 1579,
     "config": 1830,
     "core": 2530,
     "datasets": 4375,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ def command(arguments: Sequence[str]) -> None:
 
     Args:
         arguments: names; `--root FOLDER` for another folder than FEDCLUST_DATA, or data; `--from
-            FOLDER` that holds the publisher's files already, of a data set that is made of them.
+            FOLDER` that holds the publisher's files of one of them already.
 
     Raises:
         ConfigError: for a name that cannot be downloaded.
@@ -33,9 +34,9 @@ def command(arguments: Sequence[str]) -> None:
         if name not in about:
             meant = did_you_mean(name, about) or f"it knows {', '.join(about)}"
             raise ConfigError(f"fedclust data cannot download {name}: {meant}")
-    if source is not None and (len(names) != 1 or names[0] not in PUBLISHERS):
+    if source is not None and len(names) != 1:
         given = ", ".join(names) or "none"
-        raise ConfigError(f"{_FROM} is for one of {', '.join(PUBLISHERS)}, and given is {given}")
+        raise ConfigError(f"{_FROM} is for one of {', '.join(about)}, and given is {given}")
     if not names:
         print(f"fedclust data NAME … downloads into {root}:")
         for name, words in about.items():
@@ -46,6 +47,8 @@ def command(arguments: Sequence[str]) -> None:
         try:
             if name in PUBLISHERS:
                 bring(name, Path(root), Path(source) if source else None)
+            elif source is not None:
+                _copy(name, root, source)
             told = found(name, root, download=True)
         except UserError as error:
             complain(" ".join(str(error).split()))
@@ -69,11 +72,25 @@ def found(name: str, root: str, *, download: bool) -> str:
         if not files:
             raise DataError(f"{name}: not in {Path(root, PUBLISHERS[name].folder)}")
         return f"{PUBLISHERS[name].about} in {', '.join(map(str, files))}"
+    dataset = _made(name, root, download=download).load()
+    return f"{len(dataset.x_train)} + {len(dataset.x_test)} examples in {root}"
+
+
+def _made(name: str, root: str, *, download: bool) -> Any:
+    """A data set that is `downloadable`, not loaded yet."""
     from fedclust.config.objects import Objects
 
     node = _node(choices("dataset")[name]) | {"root": root, "download": download}
-    dataset = Objects().make(node, "dataset").load()
-    return f"{len(dataset.x_train)} + {len(dataset.x_test)} examples in {root}"
+    return Objects().make(node, "dataset")
+
+
+def _copy(name: str, root: str, source: str) -> None:
+    """Copy the files of a `downloadable` data set from another data.root, once they can be read."""
+    dataset = _made(name, source, download=False)
+    dataset.load()
+    if Path(source).resolve() != Path(root).resolve():
+        to = Path(root, dataset.folder)
+        shutil.copytree(Path(source, dataset.folder), to, dirs_exist_ok=True)
 
 
 def remedy(name: str) -> str:

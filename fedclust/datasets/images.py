@@ -45,6 +45,11 @@ class _Images(Ranged):
         return type(self).__name__
 
     @property
+    def folder(self) -> str:
+        """Where torchvision has the files, below `root`."""
+        return type(self).__name__
+
+    @property
     def classes(self) -> int:
         """How many there are."""
         return 10
@@ -156,6 +161,12 @@ class CIFAR10(_Images):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_view(self.normalise, self.crop)
+
+    @property
+    def folder(self) -> str:
+        import torchvision  # takes seconds
+
+        return str(getattr(torchvision.datasets, self.called).base_folder)
 
     def _view(self) -> Any:
         return view_of((3, 32, 32), self.normalise, self.crop, self.augment)

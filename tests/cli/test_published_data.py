@@ -49,3 +49,15 @@ def test_files_that_are_not_theirs_are_one_line(fedclust: Cli, tmp_path: Path) -
     words = ("data", "tiny_imagenet", "--root", "d", "--from", str(folder))
     fedclust.refused(*words, says="examples of n07000000 in train, and its publisher gives 500")
     fedclust.refused("data", "celeba", says="--from FOLDER names a folder with identity_CelebA.txt")
+
+
+def test_files_of_torchvision_are_copied_once_they_can_be_read(
+    fedclust: Cli, every_data_root: Path, tmp_path: Path
+) -> None:
+    words = ("data", "cifar10", "--root", "d", "--from")
+    said = fedclust.done(*words, str(every_data_root)).out
+    assert said.endswith(" examples in d\n")
+    assert (tmp_path / "d" / "cifar-10-batches-py" / "test_batch").is_file()
+    assert fedclust.done(*words, "d").out == said
+    (tmp_path / "none").mkdir()
+    fedclust.refused(*words, "none", says="data.root=none must be the folder that holds cifar-10-")

@@ -32,6 +32,7 @@ LINES = (
             "trackers",
             "tasks",
             "updates",
+            "clocks",
         ),
     ),
     # what configs and own methods import by these names stands in core
@@ -50,13 +51,14 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # kinds in CHOSEN needs none.
 BUDGET = {
     "advise": 1104,
-    "algorithms": 3891,
+    "algorithms": 4040,
     "benchmark": 1250,
+    "clocks": 150,
     "cluster_methods": 484,
     "cluster_metrics": 349,
     "commands": 1579,
-    "config": 1830,
-    "core": 2530,
+    "config": 1875,
+    "core": 2580,
     "datasets": 4375,
     "engines": 5846,
     "files": 218,
@@ -78,6 +80,7 @@ BUDGET = {
 # may grow by the mean of its classes
 CHOSEN = {
     "algorithms": 43,
+    "clocks": 3,
     "cluster_methods": 8,
     "cluster_metrics": 9,
     "datasets": 15,

@@ -12,7 +12,9 @@ import torch
 from omegaconf import OmegaConf
 from refusals import refused
 
+from fedclust.core.calls import Shards
 from fedclust.core.solver import Solver as Base
+from fedclust.engines.schedule import schedule
 from fedclust.helpers.errors import ConfigError
 from fedclust.solver import Solver
 
@@ -133,3 +135,26 @@ def test_parts_of_a_pass_are_rounded_up_to_batches() -> None:
     assert Solver(lr=0.1, epochs=2.5).all_steps(count).tolist() == [0, 3, 3, 8, 25]
     whole = Solver(lr=0.1, epochs=1.5, batch_size=None)
     assert whole.all_steps(count).tolist() == [0, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 10, "epochs": 2},
+        {"batch_size": 10, "epochs": 1.5},
+        {"batch_size": 10, "epochs": 2, "drop_last": True},
+        {"batch_size": 10, "steps": 7, "epochs": None},
+        {"batch_size": None, "epochs": 3},
+        {"batch_size": None, "steps": 4, "epochs": None},
+    ],
+    ids=str,
+)
+def test_examples_are_those_of_all_batches(options: dict[str, Any]) -> None:
+    count = torch.tensor([0, 1, 9, 10, 11, 25, 40])
+    work = torch.tensor([1.0, 1.0, 0.5, 0.2, 0.7, 0.9, 0.1])
+    solver = Solver(lr=0.1, **options)
+    index = torch.zeros(len(count), 40, dtype=torch.int32)
+    for part in (None, work):
+        shards = Shards(index=index, count=count, key=count, work=part)
+        sizes = schedule(shards, solver).size
+        assert solver.examples(count, part).tolist() == sizes.sum(1).tolist()

@@ -12,6 +12,7 @@ import torch
 
 from fedclust.algorithms.layers.compressing import compressing
 from fedclust.algorithms.layers.keeping import keeping
+from fedclust.algorithms.layers.timing import Plain, timing
 from fedclust.algorithms.layers.with_norm import with_norm
 from fedclust.algorithms.layers.with_server import WithServer
 from fedclust.config.data import choose_device, federations_of
@@ -20,6 +21,7 @@ from fedclust.config.job import Job
 from fedclust.config.scores import measures
 from fedclust.config.values import Parts
 from fedclust.config.versions import versions
+from fedclust.core.clock import Clock, Devices
 from fedclust.core.tracker import in_a_line
 from fedclust.core.types import Federation
 from fedclust.core.verbs import Engine
@@ -27,7 +29,9 @@ from fedclust.engines import make_engine
 from fedclust.engines.sharded import sharded
 from fedclust.helpers.cgroups import cpus
 from fedclust.helpers.distributed import here
+from fedclust.helpers.rng import Stream
 from fedclust.models.lora import Lora
+from fedclust.models.params import Layout
 from fedclust.models.weights import beginning
 
 # keys that a job takes as they are
@@ -63,11 +67,17 @@ def build(
     method = made["algorithm"]
     if made["server"] is not None:
         method = WithServer(base=method, server=made["server"])
+    method = compressing(keeping(with_norm(method, config["norm"])), made["compression"])
+    devices = _devices(made["clock"], federations)
+    if made["clock"] is not None:
+        method = timing(method, made["clock"], _plain(parts, engine.layout), devices, engine.layout)
     return Job(
-        algorithm=compressing(keeping(with_norm(method, config["norm"])), made["compression"]),
+        algorithm=method,
         tracker=in_a_line(made["tracker"], parts.choices.get("tracker", "")),
         engine=engine,
         federations=federations,
+        hours=config["stop"]["hours"],
+        devices=devices,
         discrepancy=config["discrepancy"] or config["objective"] == "discrepancy",
         scores=scores,
         choices=parts.choices,
@@ -75,6 +85,26 @@ def build(
         **{group: made[group] for group in ("aggregation", "attack", "privacy", "scenario")},
         **{key: config[key] for key in _AS_THEY_ARE},
     )
+
+
+def _devices(clock: Clock | None, federations: Mapping[int, Federation]) -> Mapping[int, Devices]:
+    """Those of every seed; none without a clock."""
+    if clock is None:
+        return {}
+    return {
+        seed: clock.devices(fed.num_clients, Stream.of(seed, "devices"))
+        for seed, fed in federations.items()
+    }
+
+
+def _plain(parts: Parts, layout: Layout) -> Plain:
+    """What a client does in a plain exchange of this job."""
+    rest, compression = layout.num_params - layout.num_trained, parts.made["compression"]
+    bits = 32 * layout.num_trained
+    if compression is not None:
+        bits = compression.sent_bits(layout.num_trained)
+    solver = parts.objects.make(parts.config["solver"], "solver")
+    return Plain(solver=solver, received=4 * layout.num_params, sent=4 * rest + bits / 8)
 
 
 def _computing(

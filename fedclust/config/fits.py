@@ -14,7 +14,8 @@ from fedclust.core.task import Classification, Task
 from fedclust.core.traits import check_averages, traits_of
 from fedclust.core.types import Federation
 from fedclust.core.wrapper import Wrapper
-from fedclust.helpers.errors import ConfigError, counted, require
+from fedclust.helpers.errors import ConfigError, counted, require, typed
+from fedclust.helpers.ranges import Range
 from fedclust.metrics import of_another_task
 from fedclust.metrics.recovery import OF_GROUPS
 from fedclust.models.params import Layout
@@ -56,6 +57,23 @@ def check_compression(parts: Parts) -> None:
         require(not why, "compression", parts.choice("compression"), allowed)
 
 
+def check_clock(parts: Parts) -> None:
+    """Refuse a budget of time where none is computed, and what a shorter waiting contradicts."""
+    config, clock, hours = parts.config, parts.made["clock"], parts.config["stop"]["hours"]
+    positive = Range(0, open_low=True)
+    allowed = f"a number {positive.words}, or null"
+    require(hours is None or positive.holds(hours), "stop.hours", hours, allowed)
+    allowed = "null without a clock, which computes the time; add clock=devices"
+    require(hours is None or clock is not None, "stop.hours", hours, allowed)
+    for option, free in (("deadline", None), ("over", 0)):
+        value = getattr(clock, option, free)
+        allowed = f"{typed(f'clock.{option}', free)} with privacy, where everybody drawn takes part"
+        require(value == free or parts.made["privacy"] is None, f"clock.{option}", value, allowed)
+    over, selection = getattr(clock, "over", 0), config["scenario"].get("selection", "random")
+    allowed = f"0 with scenario.selection={selection}: further clients are drawn at random"
+    require(not over or selection == "random", "clock.over", over, allowed)
+
+
 def check_parts(parts: Parts) -> None:
     """Refuse parts that do not fit each other, or the length of the job."""
     config, made, algorithm = parts.config, parts.made, parts.made["algorithm"]
@@ -68,6 +86,7 @@ def check_parts(parts: Parts) -> None:
         check_privacy(parts)
     if made["compression"] is not None:
         check_compression(parts)
+    check_clock(parts)
     check_suits(made["task"], parts.called, **{group: made[group] for group in LOOKED_AT})
 
 

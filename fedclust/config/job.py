@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fedclust.core.attack import Attack
+from fedclust.core.clock import Devices
 from fedclust.core.server import Aggregation, Privacy
 from fedclust.core.tracker import Tracker
 from fedclust.core.types import Federation
@@ -26,6 +27,8 @@ class Job:
         federations: the data of every seed, on the engine's device.
         rounds, eval_every: how long, and how often to test.
         tested: whether on test examples, or on those of `validation` alone.
+        hours: simulated ones after which the job ends at the next test; None for all rounds.
+        devices: those of every seed; none without a clock.
         discrepancy: whether it is recorded how far participants' models lie from their mean.
         scores: of predictions, at the end and every `score_every` rounds.
         aggregation: the mean of updates; None for the plain one.
@@ -46,6 +49,8 @@ class Job:
     eval_every: int
     checkpoint_seconds: float
     versions: Mapping[str, Any]
+    hours: float | None = None
+    devices: Mapping[int, Devices] = field(default_factory=dict)
     discrepancy: bool = False
     scores: Sequence[Measure] = ()
     score_every: int | None = None
@@ -72,6 +77,7 @@ class Job:
 
     def is_predicted(self, t: int) -> bool:
         """Whether it is asked after round t what is said of every test example."""
-        if t == self.rounds - 1:
+        # with hours, nobody knows before which round is the last one
+        if t == self.rounds - 1 or (self.hours is not None and self.is_evaluated(t)):
             return bool(self.scores) or self.predictions
         return bool(self.scores and self.score_every) and (t + 1) % (self.score_every or 1) == 0

@@ -87,6 +87,11 @@ PARTS: Mapping[str, Part] = {
         verbs=("feedback", "sent_bits", "__call__"),
         null={"_target_": "fedclust.updates.compressions.NoCompression"},
     ),
+    "clock": Part(
+        package="fedclust.clocks",
+        verbs=("devices",),
+        null={"_target_": "fedclust.clocks.waiting.NoClock"},
+    ),
     "tracker": Part(package="fedclust.trackers", verbs=("begin", "log", "end", "close")),
 }
 SHARED = tuple(group for group, part in PARTS.items() if part.shared)

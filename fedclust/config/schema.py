@@ -144,6 +144,13 @@ class DataConfig:
 
 
 @dataclass
+class StopConfig:
+    """What ends a job before its last round."""
+
+    hours: float | None = None
+
+
+@dataclass
 class RunConfig:
     """The top level of a job's config; see the module."""
 
@@ -275,6 +282,15 @@ class RunConfig:
         unhashed=[],
     )
     attack: Any = key(MISSING, "setting", "what malicious clients do")
+    clock: Any = key(
+        MISSING, "setting", "clients' devices, by which the time of every round is computed"
+    )
+    stop: StopConfig = key(
+        StopConfig,
+        "setting",
+        "hours: simulated hours (see clock) after which a job ends before its last round",
+        unhashed={"hours": None},
+    )
     task: Any = key(MISSING, "setting", "what is predicted, and the loss and metrics")
     solver: Any = key(MISSING, "method", "local training")
     privacy: Any = key(MISSING, "method", "differential privacy of clients")
@@ -562,9 +578,10 @@ def check_known(config: Mapping[str, Any]) -> None:
         if name not in SCHEMA:  # looking for what is meant takes milliseconds
             all_keys = "there is no such key; `fedclust run --cfg job` shows all"
             require(False, name, value, did_you_mean(name, SCHEMA) or all_keys)
-    known, data = sorted(one.name for one in fields(DataConfig)), config.get("data")
-    for name, value in data.items() if isinstance(data, Mapping) else ():
-        require(name in known, f"data.{name}", value, f"data has the keys {', '.join(known)}")
+    for top, kind in (("data", DataConfig), ("stop", StopConfig)):
+        known, below = sorted(one.name for one in fields(kind)), config.get(top)
+        for name, value in below.items() if isinstance(below, Mapping) else ():
+            require(name in known, f"{top}.{name}", value, f"{top} has the keys {', '.join(known)}")
 
 
 def seed_list(seeds: object) -> list[int]:

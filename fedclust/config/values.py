@@ -21,7 +21,7 @@ from fedclust.helpers.files import read_text
 
 _MADE = (
     *("algorithm", "scenario", "partition", "tracker", "task"),
-    *("server", "aggregation", "privacy", "attack", "compression"),
+    *("server", "aggregation", "privacy", "attack", "compression", "clock"),
 )
 LOOKED_AT = ("attack", "algorithm", "scenario", "partition")  # which may not fit the task
 

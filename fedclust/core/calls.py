@@ -64,9 +64,7 @@ class Shards:
 
     def num_steps(self, solver: Solver) -> Tensor:
         """Local steps of every row, [C] int64: ceil(work * all its steps)."""
-        steps = solver.all_steps(self.count)
-        # in float32 0.2 * 10 rounds to 2; in float64, float32's 0.2 would make it 2.00000003
-        return steps if self.work is None else (self.work * steps).ceil().to(torch.int64)
+        return solver.steps_of(self.count, self.work)
 
     def take(self, rows: Tensor, longest: int | None = None) -> Shards:
         """The data of some rows [R], with `longest` columns of the index; None for all."""

@@ -295,6 +295,27 @@ class Solver(Ranged, ABC):
             return batches * int(self.epochs)
         return rounded_up(self.epochs, batches)
 
+    def steps_of(self, count: Tensor, work: Tensor | None) -> Tensor:
+        """Local steps of clients with `count` [C] examples that do the fraction `work` [C] of it,
+        None for all: ceil(work * all its steps), [C] int64.
+        """
+        steps = self.all_steps(count)
+        # in float32 0.2 * 10 rounds to 2; in float64, float32's 0.2 would make it 2.00000003
+        return steps if work is None else (work * steps).ceil().to(torch.int64)
+
+    def examples(self, count: Tensor, work: Tensor | None) -> Tensor:
+        """Examples in all of these steps, each as often as it is met, [C] int64."""
+        steps = self.steps_of(count, work)
+        if self.batch_size is None:
+            return steps * count
+        batch = count.clamp(max=self.batch_size)
+        if self.epochs is None:
+            return steps * batch
+        each = self.batches(count).clamp(min=1)
+        # the last batch of a pass may be short
+        whole = each * batch if self.drop_last else count
+        return steps // each * whole + steps % each * batch
+
     def batches(self, count: Tensor) -> Tensor:
         """Batches of a pass over `count` [C] examples, [C] int64."""
         assert self.batch_size is not None

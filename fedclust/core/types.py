@@ -17,11 +17,13 @@ import torch
 from torch import Tensor
 
 from fedclust.core.client_models import ClientModels as ClientModels
+from fedclust.core.clock import Pace
 from fedclust.core.dataset import Dataset as Dataset
 from fedclust.core.dataset import Names as Names
 from fedclust.core.own_statistics import OwnStatistics
 from fedclust.core.pool import Pool as Pool
 from fedclust.helpers.rng import Stream
+from fedclust.helpers.rounding import rounded_up
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,7 @@ class Round:
         work: [M] float32 in (0, 1], the fraction of its local steps a client manages in this round.
         dropped: [M] bool, who drops out of this round if sampled.
         share: the fraction of the clients with data that is sampled, before anybody drops out.
+        pace: how long every client takes; None without a clock.
         is_change: whether a change begins here from which the clients' recovery is measured: what
             is served is then tested once more, before this round trains. None in scenarios whose
             changes are not measured.
@@ -188,6 +191,7 @@ class Round:
     work: Tensor
     dropped: Tensor
     share: float = 1.0
+    pace: Pace | None = None
     is_change: bool | None = None
 
     def stream(self, purpose: str, *identities: int) -> Stream:
@@ -202,7 +206,9 @@ class Round:
         smaller one, and every algorithm that asks for the same clients gets the same ones.
         """
         priority = (self.stream("cohort").keys(among) >> 1).argsort(stable=True)
-        return self.staying(among[priority[:count]]).sort().values
+        more = 0 if self.pace is None else rounded_up(self.pace.over, count)
+        left = self.staying(among[priority[: count + more]])
+        return (left if self.pace is None else self.pace.first(left, count)).sort().values
 
     def staying(self, clients: Tensor) -> Tensor:
         """Those of `clients` [A] that do not drop out; where all would, the first one stays."""
@@ -288,6 +294,8 @@ class Cost:
             batch of them, was computed apart from local training. Algorithms leave it to the
             engine, which counts.
         backward_passes: likewise gradients, also those a server takes its step with.
+        lasted: simulated seconds of the round, where the method follows the clock itself; NaN where
+            it lasts as long as its slowest participant.
         train_loss: mean over the cohort of the local training loss, nats per example; NaN where
             unknown.
         notes: further numbers by metric name, e.g. discrepancy.
@@ -303,6 +311,7 @@ class Cost:
     gradient_steps: int = 0
     forward_passes: int = 0
     backward_passes: int = 0
+    lasted: float = float("nan")
     train_loss: float = float("nan")
     notes: Mapping[str, float] = field(default_factory=dict)
     arrays: Mapping[str, Tensor] = field(default_factory=dict)
@@ -319,6 +328,7 @@ class Cost:
             gradient_steps=self.gradient_steps + other.gradient_steps,
             forward_passes=self.forward_passes + other.forward_passes,
             backward_passes=self.backward_passes + other.backward_passes,
+            lasted=self.lasted if math.isnan(other.lasted) else other.lasted,
             train_loss=self.train_loss if math.isnan(other.train_loss) else other.train_loss,
             notes={**self.notes, **other.notes},
             arrays={**self.arrays, **other.arrays},

@@ -404,7 +404,7 @@ class Result:
 
         Args:
             metric: its name, see `rounds`; None for that of the report, such as accuracy.
-            x: round, or what was sent until then: models or bytes.
+            x: round, or what was sent until then: models or bytes; or simulated_seconds.
 
         Raises:
             ConfigError: when no arm has recorded the metric.

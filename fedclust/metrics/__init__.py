@@ -154,6 +154,10 @@ METRICS: dict[str, Meaning] = {
     "backward_passes": _cost(
         "(model, client) pairs whose gradient was computed apart from the local solver", "passes"
     ),
+    "simulated_seconds": _cost(
+        "time of the round on clients' devices, computed by `clock`; no time that anything took",
+        "seconds",
+    ),
     "seconds": _cost(
         "time of the seed's round: its own, and its share by rows of what is computed together",
         "seconds",

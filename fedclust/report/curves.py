@@ -18,9 +18,9 @@ from fedclust.metrics import METRICS, headline_of
 from fedclust.report import style
 from fedclust.report.arms import SEPARATOR, Arm, settings_of
 from fedclust.report.axes import legend_of, panels, tell_apart
-from fedclust.report.formats import axis, bounds, byte_unit, factor, in_percent
+from fedclust.report.formats import axis, bounds, byte_unit, factor, in_percent, time_unit
 from fedclust.report.runs import Curve
-from fedclust.report.spec import Spec
+from fedclust.report.spec import TIME, Spec
 
 _PER_ROW = 4
 MOST_PANELS = 24
@@ -65,7 +65,7 @@ def draw(
 
     Args:
         metrics: what is drawn, from the top; accuracies in percent.
-        x: "round", or models or bytes sent so far in either direction.
+        x: "round", or models or bytes sent so far in either direction, or simulated_seconds.
         published: where given, over rounds, the numbers its paper prints are hollow marks.
     """
     looks = style.looks(arms)
@@ -106,7 +106,9 @@ def draw(
 
 
 def has_sent(arms: Sequence[Arm], x: str) -> list[Arm]:
-    """The arms that a horizontal axis has a place for: all over rounds, else those that sent."""
+    """The arms that a horizontal axis has a place for: all over rounds, else those that sent, or
+    have a clock.
+    """
     return [arm for arm in arms if x == "round" or arm.total(x).max(initial=0) > 0]
 
 
@@ -140,7 +142,7 @@ def _fill(
 
 
 def abscissa(arm: Arm, curve: Curve, x: str, unit: float) -> NDArray[np.float64]:
-    """[R] where the values of a curve stand: rounds from 1, or what was sent until then."""
+    """[R] where values of a curve stand: rounds from 1, or what was sent so far, or the time."""
     if x == "round":
         return curve.rounds.astype(np.float64) + 1
     spent = arm.curve(x)
@@ -258,6 +260,9 @@ def sent_in(arms: Sequence[Arm], x: str) -> tuple[float, str]:
     if x == "round":
         return 1.0, "round"
     largest = max((float(arm.total(x).max(initial=0)) for arm in arms), default=0.0)
+    if x == TIME:
+        size, unit = time_unit(largest)
+        return size, f"simulated time, {unit}"
     size, unit = byte_unit(largest) if x == "bytes" else (1.0, "models")
     return size, f"sent so far, {unit} per seed"
 

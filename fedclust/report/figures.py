@@ -26,7 +26,7 @@ from fedclust.report.comparison import overall, scale, significance
 from fedclust.report.formats import in_percent, inside, meant
 from fedclust.report.pivot import pivots
 from fedclust.report.relative import explained, relative
-from fedclust.report.spec import AXES, AXES_ALLOWED, Spec
+from fedclust.report.spec import AXES, AXES_ALLOWED, TIME, Spec
 
 _MOST_FLOWS = 8
 _MOST_BESIDE = 8
@@ -103,7 +103,7 @@ def figure(spec: Spec, arms: Sequence[Arm], metric: str, x: str) -> Figure:
     """One metric as a report draws it.
 
     Args:
-        x: round, or what was sent so far: models, bytes.
+        x: round, or what was sent so far: models, bytes; or simulated_seconds.
 
     Raises:
         ConfigError: for an unknown metric or axis, or where no arm has recorded the metric.
@@ -161,6 +161,8 @@ def _lines(spec: Spec, arms: Sequence[Arm]) -> Iterator[Drawn]:
     few_lines = not curves.is_single(arms, spec.metric) and not curves.is_crowded(arms)
     if x != "bytes" and few_lines:
         yield beside((spec.metric,), "bytes", f"{spec.metric}_bytes")
+    if x != TIME and few_lines and any(arm.curve(TIME) for arm in arms):
+        yield beside((spec.metric,), TIME, f"{spec.metric}_{TIME}")
 
 
 def _curve(
@@ -176,7 +178,8 @@ def _curve(
         left_out += _first_only(sum(len(a.last(metric)) > 0 for a in few), panels.MOST_BARS)
         caption = f"{named}. Bars: mean over seeds; lines: ± 1 standard deviation.{left_out}"
         return file, caption, panels.bars(few, metric)
-    along = "over rounds" if x == "round" else f"against the {x} sent in both directions"
+    along = f"against the {x} sent in both directions"
+    along = {"round": "over rounds", TIME: "over the simulated time"}.get(x, along)
     if not others and curves.is_crowded(few):
         alone = len(settings_of(few)) == 1
         kind = "One panel per arm" + ("; grey: the others" if alone else ", a line per setting")

@@ -101,12 +101,27 @@ def decimals(metric: str, values: NDArray[np.float64] | float, usual: int = 2) -
     return int(np.clip(3 - np.floor(np.log10(size)), 0, most))
 
 
+_TIMES = ((1.0, "s"), (60.0, "min"), (3600.0, "h"), (86_400.0, "days"))
+
+
 def byte_unit(largest: float) -> tuple[float, str]:
     """The decimal unit in which `largest` is at least 1: its size in bytes and its name."""
     power = 0
     while largest >= 1000 and power < len(_UNITS) - 1:
         largest, power = largest / 1000, power + 1
     return 1000.0**power, _UNITS[power]
+
+
+def time_unit(largest: float) -> tuple[float, str]:
+    """The unit of time in which `largest` seconds are at least 2: its size in seconds, its name."""
+    fits = [(size, name) for size, name in _TIMES if largest >= 2 * size]
+    return fits[-1] if fits else _TIMES[0]
+
+
+def in_time(value: float) -> str:
+    """A number of seconds with its unit."""
+    size, unit = time_unit(value)
+    return f"{value / size:.3g} {unit}"
 
 
 def signed(value: float, digits: int) -> str:

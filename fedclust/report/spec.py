@@ -11,8 +11,9 @@ from fedclust.helpers.errors import ConfigError, require
 from fedclust.metrics import METRICS, headline_of, meaning
 from fedclust.report.reference import Claim, Printed, Reference
 
-AXES = ("round", "models", "bytes")
-AXES_ALLOWED = "round, models or bytes"
+TIME = "simulated_seconds"  # that a clock has computed
+AXES = ("round", "models", "bytes", TIME)
+AXES_ALLOWED = f"round, models, bytes or {TIME}"
 SCORES = ("last", "max", "validation")
 LATEX = ("column", "wide")
 _TEXTS = {"title", "published", "case", "dataset", "latex", "outside", "frozen"}
@@ -26,7 +27,7 @@ class FigureSpec:
 
     Attributes:
         rows: metrics, one row of panels each; none for the headline metric alone.
-        x: round, or what was sent so far in either direction: models, bytes.
+        x: round, or what was sent so far in either direction: models, bytes; or simulated_seconds.
     """
 
     rows: tuple[str, ...] = ()

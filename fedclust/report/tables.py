@@ -21,11 +21,20 @@ from fedclust.report.columns import (
     over_seeds,
     tabulate,
 )
-from fedclust.report.formats import decimals, factor, in_bytes, in_percent, meant, plus_minus, title
+from fedclust.report.formats import (
+    decimals,
+    factor,
+    in_bytes,
+    in_percent,
+    in_time,
+    meant,
+    plus_minus,
+    title,
+)
 from fedclust.report.group_recovery import words
 from fedclust.report.headline import cell, printed_alone
 from fedclust.report.reference import Printed
-from fedclust.report.spec import Spec
+from fedclust.report.spec import TIME, Spec
 from fedclust.report.table import Cell, Table
 
 Read = Callable[[Arm], NDArray[np.float64]]  # a number per seed [S] of an arm
@@ -156,18 +165,21 @@ _COSTS: dict[str, tuple[str, Callable[[float], str]]] = {
     "gradient_steps": ("local steps", "{:,.0f}".format),
     "forward_passes": ("forward passes", "{:,.0f}".format),
     "backward_passes": ("backward passes", "{:,.0f}".format),
+    TIME: ("simulated time", in_time),
     "seconds": ("seconds", "{:.1f}".format),
 }
 
 
 def cost_table(arms: Sequence[Arm]) -> Table | None:
     """Models and bytes sent, steps and seconds of every arm over all rounds, per seed."""
+    timed = any(arm.curve(TIME) for arm in arms)
     columns = [
         ARM,
         TableColumn(None, lambda arm: arm.run.rounds, record="rounds"),
         *(
             TableColumn(head, methodcaller("total", name), _mean(write), mean_of(name))
             for name, (head, write) in _COSTS.items()
+            if name != TIME or timed
         ),
         TableColumn(
             "the server reads",
@@ -181,7 +193,8 @@ def cost_table(arms: Sequence[Arm]) -> Table | None:
         "models, such as losses or the cluster that they chose. Passes: (model, client) pairs "
         "whose loss (forward) or gradient (backward) is computed in addition to local training and "
         "testing.",
-        "Seconds: for one seed, with its share of what was computed for several seeds together.",
+        "Seconds: for one seed, with its share of what was computed for several seeds together."
+        + " Simulated time: what the clients' devices take, as the clock computes it." * timed,
         "The server reads: what the server must see of participants' models. Sums over all "
         "participants or over each cluster are possible with secure aggregation; with sums by "
         "cluster, the server knows which client is in which cluster.",

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.columns import TableColumn, tabulate
-from fedclust.report.formats import in_bytes, inside, lower_is_better, show, sign, title
+from fedclust.report.formats import in_bytes, in_time, inside, lower_is_better, show, sign, title
 from fedclust.report.runs import Curve
-from fedclust.report.spec import Spec, Target
+from fedclust.report.spec import TIME, Spec, Target
 from fedclust.report.table import Table
 
 WINDOW = 3  # evaluations that a mean must hold the target over
@@ -29,6 +29,7 @@ _SPENT: dict[str, tuple[str, Callable[[float], str]]] = {
     "rounds": ("rounds", _whole),
     "bytes": ("sent", in_bytes),
     "gradient_steps": ("local steps", _whole),
+    TIME: ("simulated time", in_time),
 }
 _NEVER: Way = dict.fromkeys(_SPENT, np.inf)
 
@@ -61,7 +62,11 @@ def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
             lambda pair: f"{pair[0]} of {pair[1]}",
             lambda pair: {"reached": pair[0]},
         ),
-        *(_median_of(name, *described) for name, described in _SPENT.items()),
+        *(
+            _median_of(name, *described)
+            for name, described in _SPENT.items()
+            if name != TIME or any(arm.curve(TIME) for arm in arms)
+        ),
     ]
     side = "below" if lower_is_better(metric) else "above"
     notes = (

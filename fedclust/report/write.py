@@ -14,6 +14,7 @@ from fedclust.helpers.errors import RunFolderError, counted, require
 from fedclust.helpers.files import atomic_write
 from fedclust.report.arms import Arm, arms, in_order, settings_of
 from fedclust.report.comparison import comparison_table, overall_table
+from fedclust.report.equal_time import equal_time_table
 from fedclust.report.fairness import fairness_table
 from fedclust.report.federations import class_table, federation_table
 from fedclust.report.figures import Picture, draw
@@ -136,6 +137,7 @@ def _contents(
         overall_table(spec, shown),
         relative_table(spec, shown),
         target_table(spec, shown),
+        equal_time_table(spec, shown),
         scores_table(shown),
         fairness_table(shown),
         None if grouped else clusters_table(shown),

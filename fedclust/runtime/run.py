@@ -125,11 +125,13 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
         if 0 < first < job.rounds and job.is_evaluated(first - 1):
             seeds.recall_losses()
         signals.answer = partial(seeds.finishing, progress, first)
-        for t in range(first, job.rounds):
+        t = first - 1
+        while t < last and not seeds.have_ended(t):
+            t += 1
             with short_of_memory(f"round {t + 1} of {job.rounds} was computed"):
                 seeds.round(t, recorder, progress)
             saving = short_of_memory(f"round {t + 1} of {job.rounds} was saved")
-            if t == last or seeds.is_save_due():
+            if t == last or seeds.have_ended(t) or seeds.is_save_due():
                 with saving:
                     seeds.save(t, recorder)
             signals.answer = partial(seeds.finishing, progress, min(t + 1, last))
@@ -140,7 +142,7 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
                 seeds.interrupt(t, received)
         with short_of_memory("the results were put together"):
             recorder.finish()
-        folder.finish(seeds.standing("done", job.rounds - 1))
+        folder.finish(seeds.standing("done", t))
     except (UserError, OSError) as error:
         if not seeds.has_begun:
             with suppress(OSError):
@@ -175,7 +177,8 @@ def _fail(folder: RunFolder, error: str, rounds: int) -> None:
 
 def begin_files(job: Job, folder: RunFolder) -> Recorder:
     """Write what a job says of itself before its first round."""
-    folder.same_data(data_digests(job.federations))
+    devices = {f"the devices of seed {s}": own.digest for s, own in job.devices.items()}
+    folder.same_data(data_digests(job.federations) | devices)
     write_partitions(job, folder)
     params = job.engine.layout.num_params
     return Recorder(folder.path, job.seeds, params, job.tracker, job.scores)
@@ -424,7 +427,7 @@ class _Seeds:
                 self._tell_of_bound(outcome.rnd, values.get("test_loss", 0.0), progress)
             if outcome.validation is not None:
                 recorder.validate(outcome.rnd, outcome.validation, outcome.said_held_out)
-            if t < self._job.rounds - 1:
+            if t < self._job.rounds - 1 and self._job.hours is None:
                 continue
             if outcome.served is not None:
                 self._served[seed] = outcome.served
@@ -436,6 +439,13 @@ class _Seeds:
         self.has_begun = True
         self._rounds, self._ended = self._rounds + 1, time.monotonic()
         progress.round(t, recorder.latest())
+
+    def have_ended(self, t: int) -> bool:
+        """Whether every seed has used the hours of the job, and been tested after round t."""
+        hours = self._job.hours
+        if hours is None or t < 0 or not self._job.is_evaluated(t):
+            return False
+        return all(sim.state.elapsed >= 3600 * hours for sim in self._alive.values())
 
     def finishing(self, progress: Progress, t: int, signum: int) -> None:
         """A signal has come, and the job ends after round t: say when, by earlier rounds."""
@@ -463,7 +473,7 @@ class _Seeds:
                 "recorder": remembered.get(seed, {}),
                 "failed": self._failed.get(seed),
             }
-            if seed in self._served:
+            if seed in self._served and (t == self._job.rounds - 1 or self.have_ended(t)):
                 contents[seed]["served"] = saved_served(self._served[seed])
         self._folder.save(t, contents, position)
         self._saved_at, self.saved = time.monotonic(), t
@@ -485,7 +495,7 @@ class _Seeds:
         standing = {
             "state": state,
             "rounds_done": t + 1,
-            "rounds": self._job.rounds,
+            "rounds": t + 1 if state == "done" else self._job.rounds,
             "seeds": seeds,
         }
         remarks = [*remarks_of_setting(self._job), *remarks_of_method(self._job)]

@@ -48,7 +48,7 @@ def top_level() -> str:
     }
     rows = []
     for name, key in known.items():
-        if name in groups or name in ("common", "data", "tags", "report"):
+        if name in groups or name in ("common", "data", "stop", "tags", "report"):
             continue
         shown = json.dumps(defaults[name]).strip('"')  # as YAML writes it
         allowed = f" Allowed: {key.check.allowed}." if key.check and " | " not in key.doc else ""
@@ -62,6 +62,8 @@ def top_level() -> str:
     below += [
         "| `data.root` | `FEDCLUST_DATA`, else `data` | folder of the data sets |",
         "| `data.download` | `false` | true: fetch what is missing |",
+        "| `stop.hours` | `null` | the only key of `stop`: simulated hours after which a job ends, "
+        "see [the clock](../../how-to/clock.md) |",
         "| `tags.NAME` | | a note for trackers and the report: `+tags.note=first` |",
         "| `report` | `null` | what the report compares with; set by experiments, see "
         "[Comparisons](../../statistics.md) |",

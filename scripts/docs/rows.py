@@ -19,6 +19,7 @@ TABLES: Mapping[str, str] = {
     "attack": "docs/how-to/attackers.md",
     "aggregation": "docs/how-to/attackers.md",
     "server": "docs/how-to/servers.md",
+    "clock": "docs/how-to/clock.md",
     "compression": "docs/how-to/compression.md",
     "solver": "docs/how-to/solvers.md",
     "norm": "docs/how-to/batch-norm.md",

@@ -39,6 +39,7 @@ AROUND = {
     "attack-krum": ["attack=sign_flip", "attack.share=0.25", "aggregation=krum"],
     "privacy": ["privacy=client", "privacy.delta=0.001", "common.aggregation=uniform"],
     "compression": ["compression=top_k", "compression.share=0.1"],
+    "clock": ["clock=devices", "clock.deadline=0.5", "clock.over=0.5"],
     "kept": ["solver=adam", "solver.keep=client"],
 }
 # the same, of networks that only one fast engine computes

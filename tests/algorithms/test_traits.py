@@ -16,6 +16,7 @@ from fedclust.algorithms.layers.finetune import FineTune
 from fedclust.algorithms.layers.keeping import _Keeping
 from fedclust.algorithms.layers.last_local import LastLocal
 from fedclust.algorithms.layers.newcomers import Newcomers
+from fedclust.algorithms.layers.timing import Plain, _Timed
 from fedclust.algorithms.layers.with_norm import _WithNorm
 from fedclust.algorithms.layers.with_server import WithServer
 from fedclust.config.objects import Objects
@@ -31,6 +32,7 @@ CHANGED: dict[type[Wrapper], set[str]] = {
     _WithNorm: set(),
     _Keeping: {"slots"},
     _Compressing: set(),
+    _Timed: set(),
     WithServer: {"moments"},
     Newcomers: {"unnoised", "unused"},
 }
@@ -39,6 +41,7 @@ CHANGED: dict[type[Wrapper], set[str]] = {
 def layers(method: Any) -> list[Wrapper]:
     solver = Objects().make(config_of("finetune")["algorithm"], "algorithm").solver
     descriptor = Objects().make(config_of("newcomers")["algorithm"], "algorithm").descriptor
+    plain = Plain(solver=solver, received=4.0, sent=4.0)
     made: list[Wrapper] = [
         FineTune(base=method, solver=solver),
         LastLocal(base=method),
@@ -46,6 +49,7 @@ def layers(method: Any) -> list[Wrapper]:
         _Keeping(base=method, slots=3, counts=True),
         Newcomers(base=method, descriptor=descriptor),
         _Compressing(base=method, compression=Sign()),
+        _Timed(base=method, devices={}, plain=plain, deadline=None, over=0.0, num_params=1),
     ]
     if traits_of(method).averages:
         made.append(WithServer(base=method, server=Adam()))

@@ -366,7 +366,10 @@ def test_a_folder_of_several_experiments_gets_one_page(tmp_path: Path) -> None:
 def test_mistakes_in_the_figure_node_are_named() -> None:
     for node, message in (
         ({"rows": ["acc"]}, "report.figure.rows=acc is not allowed"),
-        ({"x": "time"}, "report.figure.x=time is not allowed: round, models or bytes"),
+        (
+            {"x": "time"},
+            "report.figure.x=time is not allowed: round, models, bytes or simulated_seconds",
+        ),
         ({"row": []}, "report.figure.row is not allowed"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -42,6 +42,7 @@ USES: Mapping[str, tuple[str, ...]] = {
     "aggregation": ("aggregation=median",),
     "privacy": ("privacy=client", "privacy.delta=0.001", "common.aggregation=uniform"),
     "compression": ("compression=random_k", "compression.share=0.5"),
+    "clock": ("clock=devices", "clock.on_share=0.5"),
     "keep": ("solver=adam", "solver.keep=client"),
     "newcomers": ("scenario=newcomers", "scenario.arrive_at=[1]"),
     "drift": ("scenario=swap_all", "scenario.probability=0.5"),
@@ -55,6 +56,7 @@ USES: Mapping[str, tuple[str, ...]] = {
     "LoRA": ("lora={{rank: 2}}",),
 }
 NEUTRAL: Mapping[str, tuple[str, ...]] = {
+    "clock": ("clock=devices",),
     "compression": ("compression=top_k", "compression.share=1"),
     "server": ("server=sgd", "server.momentum=0"),
     "aggregation": ("aggregation=trimmed_mean", "aggregation.trim=0"),

@@ -57,7 +57,7 @@ class Published:
     def agrees(self, values: NDArray[np.float64]) -> bool:
         """Whether the mean of measured values [S] lies within `limit` of it, in percent.
 
-        It marks cells of a job's report; the score of docs/results is `scripts/papers/cells.py`'s.
+        It marks cells of a job's report; the score of docs/results is `scripts/papers/rules.py`'s.
         """
         allowed = limit(float(values.std()), len(values), self.std, rounding=self.rounding)
         return abs(float(values.mean()) - self.mean) <= allowed + 1e-9

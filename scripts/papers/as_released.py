@@ -38,7 +38,7 @@ _OF_SCENARIO = {
 
 def rows(runs: Runs, cells: Sequence[Cell]) -> list[list[str]]:
     """Of every cell that was run both ways: where, method, printed, as written, as released; a
-    value within the limit of `scripts.papers.cells.agrees` is marked with an asterisk.
+    value that is reproduced or consistent (`scripts.papers.rules.agrees`) has an asterisk.
     """
     found = []
     for cell in cells:

@@ -128,8 +128,8 @@ def both_ways(runs: Runs, cells: Sequence[Cell]) -> list[str]:
         f"writes them, and {released} with all rules of the released code at once: one client as a "
         "cluster's mean for IFCA and FeSEM, its test of a shift, `abort_round`, `shrink_current` "
         "and `complete_start` (`scripts/papers/as_released.py`). No cell chooses a rule of its "
-        "own. Best accuracy over the rounds in percent, as many seeds on both sides; * agrees by "
-        "the rule above."
+        "own. Best accuracy over the rounds in percent, as many seeds on both sides; * is "
+        "reproduced or consistent."
     )
     head = ["setting", "method", "printed", "as written", "as released"]
     return [

@@ -278,9 +278,11 @@ class SweepLoader(ConfigLoaderImpl):
             config: DictConfig = pickle.loads(zlib.decompress(kept))
         else:
             chosen = dict(one.split("=", 1) for one in job if "=" in one)
+            # a sweeper spells `~key` so, and of Hydra 1.4 this deletes nothing but null
+            plain = (one.removesuffix("=null") if one[:1] == "~" else one for one in job)
             read = [
                 one
-                for one in job
+                for one in plain
                 if not (group := one.partition("=")[0].partition("."))[1]
                 or not does_nothing(group[0], chosen.get(group[0], ""), self._own)
             ]

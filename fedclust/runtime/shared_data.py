@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedclust.helpers.distributed import here
-from fedclust.models.named import file_of
 from fedclust.runtime.inputs import data_files
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ class SharedData:
 
     def of(self, config: Mapping[str, Any]) -> Mapping[int, Federation] | None:
         """The data of a job by seed; None where they must be made, and then none is kept."""
+        from fedclust.models.named import file_of  # and with it PyTorch
+
         asked = {key: config.get(key) for key in _DECIDES}
         asked |= {"files": data_files(config), "model.weights": file_of(config.get("model"))}
         if self._of != asked:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from cli.conftest import Cli
 
 from fedclust.config import data
@@ -77,10 +78,14 @@ def test_everything_that_decides_the_data_is_compared() -> None:
     assert read - asked - {"model"} <= set(_DECIDES) - {"device", "attack"}
 
 
-def test_other_data_let_go_of_what_was_kept(tmp_path: Path) -> None:
+def test_other_data_let_go_of_what_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "data.npz"
     file.write_bytes(b"one")
-    (tmp_path / "w.pth").touch()
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "resnet18-f37072fd.pth").touch()
     config: dict[str, Any] = {"dataset": {"path": str(file)}, "seeds": [0], "device": "cpu"}
     shared = SharedData()
     assert shared.of(config) is None
@@ -99,4 +104,4 @@ def test_other_data_let_go_of_what_was_kept(tmp_path: Path) -> None:
     model = {"_target_": "fedclust.models.named.torchvision", "name": "resnet18"}
     shared.keep(federations)
     assert shared.of({**config, "model": model}) is federations
-    assert shared.of({**config, "model": {**model, "weights": str(tmp_path / "w.pth")}}) is None
+    assert shared.of({**config, "model": {**model, "weights": "DEFAULT"}}) is None

@@ -197,8 +197,11 @@ def _joined(node: fx.Node, ways: Mapping[fx.Node, _Way], value: Tensor, in_shape
 
 
 def _check_apart(*branches: Sequence[_Step]) -> None:
-    """Refuse a layer in two branches, as in DenseNet: the ways would double with every sum."""
-    layers = [id(step.layer) for branch in branches for step in branch]
+    """Refuse a layer with parameters in two branches, as in DenseNet: the ways would double with
+    every sum.
+    """
+    steps = [step for branch in branches for step in branch]
+    layers = [id(step.layer) for step in steps if any(True for _ in step.layer.parameters())]
     if len(set(layers)) < len(layers):
         raise UnreadableError("branches that share a layer")
 

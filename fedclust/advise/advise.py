@@ -67,6 +67,8 @@ def advise(
         groups=groups,
         trained=runner.into_use(one.usual(made.choice)),
         margin=margin,
+        remarks=[*dict.fromkeys(r for fed in runner.federations.values() for r in fed.remarks)],
+        permutations=asked.permutations,
         differences=differences(fed, groups),
         relations=relations(runner.tested(one, GROUPS), groups, one.redrawn),
         calibration={choice: calibration(runner.tested(one, choice)) for choice in one.scores},

@@ -29,6 +29,7 @@ def choice_of(method: str, roots: Sequence[Path]) -> str:
         ConfigError: it is none, such as a method that knows the true groups.
     """
     said = next((told for root in roots if (told := about(method, root))), {})
+    require(bool(said), "algorithm", method, "a method of `fedclust list algorithm`")
     choice = "alone" if said.get("reads") == "nothing" else _OF_KIND.get(str(said.get("kind")))
     allowed = f"methods whose file says `about: kind:` as one of {', '.join(_OF_KIND)}, or local"
     require(choice is not None, "algorithm", method, allowed)
@@ -38,7 +39,7 @@ def choice_of(method: str, roots: Sequence[Path]) -> str:
 def check_methods(methods: Mapping[str, str]) -> None:
     """Refuse methods, by name what they are, that leave a question open."""
     for choice in ("alone", "one", GROUPS):
-        allowed = f"at least one method that is {CHOICES[choice]}"
+        allowed = f"it needs methods for three choices, and none is for {CHOICES[choice]}"
         require(choice in methods.values(), "algorithm", ",".join(methods), allowed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from fedclust.advise.words import (
     sentences,
     sites_table,
 )
+from fedclust.helpers.errors import counted
 from fedclust.helpers.files import atomic_write
 from fedclust.report import style
 from fedclust.report.axes import bare, colour_bar
@@ -47,6 +49,7 @@ def write_page(advice: Advice, folder: Path) -> Path:
     one = advice.repetitions
     content = {
         "sentences": lines,
+        "remarks": list(advice.remarks),
         "verdict": asdict(advice.verdict),
         "evidence": asdict(advice.evidence),
         "groups": dict(zip(advice.names, advice.groups.tolist(), strict=True)),
@@ -59,7 +62,12 @@ def write_page(advice: Advice, folder: Path) -> Path:
         TRAINED: advice.trained.relative_to(folder.parent).as_posix(),
     }
     atomic_write(folder / FILE, json.dumps(content, indent=1) + "\n")
-    page = Page("What these clients should train", lines[0], lines[1:], tables, pictures)
+    about = (
+        f"{counted(len(advice.names), 'client')}, {one.rows:,} rows, {len(one.seeds)} repetitions"
+    )
+    page = Page(
+        "What these clients should train", about, advice.remarks, tables, pictures, findings=lines
+    )
     atomic_write(folder / "index.html", render(page))
     return folder / "index.html"
 
@@ -73,14 +81,15 @@ def together_figure(advice: Advice) -> Figure:
     figure = style.Drawing(figsize=(size + 1.6, size))
     left, right = figure.subplots(1, 2, width_ratios=(1, 4))
     links = tree(advice.together)
-    drawn = dendrogram(
-        links,
-        ax=left,
-        orientation="left",
-        no_labels=True,
-        color_threshold=0.5,
-        above_threshold_color=style.MUTED,
-    )
+    with warnings.catch_warnings(action="ignore"):  # of a tree without height
+        drawn = dendrogram(
+            links,
+            ax=left,
+            orientation="left",
+            no_labels=True,
+            color_threshold=0.5,
+            above_threshold_color=style.MUTED,
+        )
     order = np.array(drawn["leaves"])
     bare(left)
     left.set_xticks([])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ from fedclust.report.formats import factor, heading, in_percent, inside, show, t
 from fedclust.report.statistics.paired import Paired, paired
 from fedclust.report.table import Cell, Table
 
-_SMALL = 10  # margins; a client whose half interval is wider is too small to be told of
+_SMALL = 10  # margins; where half an interval around 0 is wider, a client is too small to tell
+_FEWEST = 3  # test rows of a client that is told of
 _INPUTS = 3  # that a sentence names
 _MOST_INPUTS = 21  # in the table, with the label
 _SHOWN = 8  # members of a group that a sentence names
@@ -37,6 +39,8 @@ class Advice:
         differences: of these groups, see `fedclust.advise.differences`.
         relations: of these groups, see `fedclust.advise.crossed`.
         calibration: by choice [M], see `fedclust.advise.crossed`.
+        remarks: what a reader must know of the data.
+        permutations: that were asked for.
         quick: whether it is a first look only.
     """
 
@@ -51,12 +55,22 @@ class Advice:
     differences: Sequence[Difference] = ()
     relations: Sequence[Relation] = ()
     calibration: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
+    permutations: int = 1
     quick: bool = False
 
     @property
     def metric(self) -> str:
         """What the numbers are."""
         return self.repetitions.metric
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the choice can be applied to a table, as its data are one."""
+        return any(
+            "columns" in json.loads(file.read_text(encoding="utf-8"))
+            for file in self.trained.glob("inputs/*.json")
+        )
 
     def members(self) -> list[str]:
         """Every group in words: A with B and C."""
@@ -123,7 +137,9 @@ def _compared(advice: Advice, other: str, lead: Paired) -> str:
     else:
         how = "may be better or worse"
     made = CHOICES[advice.verdict.choice]
-    return f"Gain of {made} over {CHOICES[other]}: {_gain(advice, lead)}. The latter {how}."
+    metric = inside(title(advice.metric))
+    gained = f"Gain of {made} over {CHOICES[other]}, in {metric}: {_gain(advice, lead)}"
+    return f"{gained}. The latter {how}."
 
 
 def _over_others(advice: Advice) -> str:
@@ -159,11 +175,12 @@ def _of_groups(advice: Advice) -> list[str]:
         less = f", {corrected} if the shares of labels are corrected" * (others != corrected)
         lines.append(
             f"On the test rows of {advice.members()[one.group]} its own model has {own}, those of "
-            f"the other groups {others}{less}; its own is better by "
+            f"the other groups {others}{less}; its own is better than the latter by "
             f"{_shown(one.metric, one.lead, advice.margin)}."
         )
     if math.isnan(known.p):
-        lines.append("The permutation test was not made: groups do not have the best mean.")
+        why = "groups do not have the best mean" if advice.permutations else "permutations=0"
+        lines.append(f"The permutation test was not made: {why}.")
     else:
         lines.append(
             "Permutation test: with rows exchanged between clients, groups gain as much over one "
@@ -194,7 +211,11 @@ def _missing(advice: Advice) -> list[str]:
     told = {one.name: one.means[choice] for one in found if math.isfinite(one.means[choice])}
     if told:
         worst = min(told, key=lambda name: advice.repetitions.sign * told[name])
-        lines.append(f"Worst off: {worst}, with {show(advice.metric, told[worst])}.")
+        size = next(one.rows for one in found if one.name == worst)
+        lines.append(
+            f"Worst off: {worst}, with {show(advice.metric, told[worst])} in "
+            f"{inside(title(advice.metric))} ({size} rows)."
+        )
     small = [one.name for one in found if one.is_small]
     if small:
         lines.append(
@@ -213,7 +234,8 @@ class Site:
         means: of the score by choice, NaN where it is not defined.
         gain: of the verdict's choice over each client alone, or of one model where that is it; None
             where fewer than two repetitions define it.
-        is_small: whether the interval is so wide that nothing is said.
+        is_small: whether it has hardly a test row, or an interval around 0 so wide that nothing is
+            said.
     """
 
     name: str
@@ -252,6 +274,7 @@ def sites(advice: Advice) -> list[Site]:
         train, test = int(first["train_count"]), int(first["test_count"])
         gain = paired(gaps, test / max(1, train)) if len(gaps) > 1 else None
         wide = gain is not None and gain.high - gain.mean > _SMALL * advice.margin
+        wide = test < _FEWEST or (wide and gain is not None and gain.low <= 0 <= gain.high)
         means = {str(choice): float(values.mean()) for choice, values in by.items()}
         found.append(Site(str(name), train + test, means, gain, wide))
     return found
@@ -294,27 +317,31 @@ def sites_table(advice: Advice) -> Table:
     """Every client by name."""
     one = advice.repetitions
     known = [choice for choice in CHOICES if choice in one.scores]
-    chosen, other = pair_of(advice.verdict)
+    made = advice.verdict
+    chosen, other = pair_of(made)
     rows, records = [], []
     for client, site in enumerate(sites(advice)):
         gained = "–" if site.gain is None else _gain(advice, site.gain)
         cells = [Cell(text=show(one.metric, site.means[choice])) for choice in known]
         told = Cell(text=gained, detail=site.says)
         calibrated = {choice: float(by[client]) for choice, by in advice.calibration.items()}
-        off = Cell(text=_excess(advice, calibrated.get(chosen, math.nan)))
+        off = Cell(text=_excess(advice, calibrated.get(made.choice, math.nan)))
         rows.append((Cell(text=site.name), Cell(text=str(site.rows)), *cells, off, told))
         record = {"client": site.name, "rows": site.rows, **site.means, "says": site.says}
         record |= {f"calibration {choice}": value for choice, value in calibrated.items()}
         if site.gain is not None:
             record |= {f"gain {part}": getattr(site.gain, part) for part in _PARTS}
         records.append(record)
-    wide = f"“Too few rows”: the interval is wider than ± {_size(advice, _SMALL * advice.margin)}."
+    wide = (
+        f"“Too few rows”: fewer than {_FEWEST} test rows in a repetition, or an interval around 0 "
+        f"that is wider than ± {_size(advice, _SMALL * advice.margin)}."
+    )
     each = "Of each client by itself: the intervals are not corrected for the number of clients."
     return Table(
         name="clients",
         title="Who gains and who loses",
         columns=(
-            *("client", "rows", *known, f"calibration of {CHOICES[chosen]}"),
+            *("client", "rows", *known, f"calibration of {CHOICES[made.choice]}"),
             f"{CHOICES[chosen]} over {CHOICES[other]}",
         ),
         rows=tuple(rows),

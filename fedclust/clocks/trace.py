@@ -64,14 +64,20 @@ class Trace(Waiting):
 
 def _rows(path: Path) -> Iterator[tuple[int, int, Mapping[str, float]]]:
     """Line, client and numbers of every row; DataError for what they may not be."""
-    reader = csv.DictReader(read_text(path).splitlines(), skipinitialspace=True)
+    text = read_text(path).removeprefix("\ufeff")  # as Excel begins a file
+    reader = csv.DictReader(text.splitlines(), skipinitialspace=True)
     names = reader.fieldnames or []
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise DataError(f"{path} has two columns {twice[0]}: remove one")
     given = _HOURS if set(_HOURS) & set(names) else ()
     missing = [name for name in ("client", *_NUMBERS, *given) if name not in names]
     if missing:
         raise DataError(f"{path} lacks the column {missing[0]}: it needs {_NEEDED}")
     for row in reader:
         line = reader.line_num
+        if None in row:  # more fields than names
+            raise DataError(f"{path}, line {line}: {len(names)} fields are needed, as in its head")
 
         def number(name: str, low: float, high: float, words: str) -> float:
             text = (row[name] or "").strip()  # noqa: B023 - called within the loop

@@ -74,6 +74,8 @@ def _advise(given: Typed, console: Console) -> None:
             say(console, line, style="yellow")
 
     searches = searches_of(typed, warn)
+    seeds = searches[0][1].resolved()["seeds"]
+    require(len(seeds) > 1, "seeds", len(seeds), "two repetitions or more, ten as a rule")
     from fedclust.advise.advise import Asked, advise  # and with it PyTorch
     from fedclust.advise.page import write_page
     from fedclust.advise.words import sentences
@@ -111,7 +113,9 @@ def _advise(given: Typed, console: Console) -> None:
     for line in sentences(advice):
         say(out, line)
     say(out, f"{page}")
-    say(console, f"`fedclust predict {pasted(str(folder))} FILE` predicts new rows with its choice")
+    if advice.predicts:
+        line = f"`fedclust predict {pasted(str(folder))} FILE` predicts new rows with its choice"
+        say(console, line)
 
 
 def _own_keys(given: Typed) -> tuple[dict[str, Any], Typed]:

@@ -71,7 +71,7 @@ def found(name: str, root: str, *, download: bool) -> str:
         files = there(name, Path(root))
         if not files:
             raise DataError(f"{name}: not in {Path(root, PUBLISHERS[name].folder)}")
-        return f"{PUBLISHERS[name].about} in {', '.join(map(str, files))}"
+        return f"in {', '.join(map(str, files))}; as published: {PUBLISHERS[name].about}"
     dataset = _made(name, root, download=download).load()
     return f"{len(dataset.x_train)} + {len(dataset.x_test)} examples in {root}"
 

@@ -77,11 +77,15 @@ def command(arguments: Sequence[str]) -> None:
         right, told = made.rightly
         say(
             console,
-            f"by inputs alone {right} of {told} known clients would get their own model"
+            f"by inputs alone {right} of {told} known clients would get their own model; the "
+            "labels of a few rows are a better guide"
             if told
-            else "no two clients share a model, so nothing says how well inputs place a new one",
+            else "no two clients share a model, so nothing says how well inputs place a new one: "
+            "give the labels of some of its rows",
         )
-    text = made.frame.to_csv(index=False, lineterminator="\n")
+    frame = made.frame.assign(row=range(1, len(made.frame) + 1))
+    frame = frame[["row", *made.frame.columns]]
+    text = frame.to_csv(index=False, lineterminator="\n")
     if to is None:
         sys.stdout.write(text)
         return

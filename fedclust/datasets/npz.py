@@ -197,8 +197,9 @@ def _array(path: Path, file: Any, key: str) -> _Array:
         if "Object arrays" not in str(error):
             raise
         raise DataError(
-            f"npz: {path} has {key} of type object: save numbers, as {key}.astype("
-            f"{'int' if key.startswith('y') else 'float'}) makes them"
+            f"npz: {path} has {key} of type object: save numbers or names, as {key}.astype("
+            f"{'str' if key == 'clients' else 'int' if key.startswith('y') else 'float'}) makes "
+            "them"
         ) from error
     return array
 
@@ -234,6 +235,9 @@ def _owners(
             f"numbered from 0{'' if names is None else f', and clients names {most}'}"
         )
     called = () if names is None else tuple(map(str, names.reshape(-1).tolist()))
+    odd = [name for place, name in enumerate(called) if not name.strip() or name in called[:place]]
+    if odd:
+        raise DataError(f"npz: {path} has {odd[0]!r} in clients twice, or empty: name each once")
     return found[0], found[1] if test else None, called
 
 

@@ -65,7 +65,7 @@ def femnist(folder: Path) -> Arrays:
 
     tables = [pq.ParquetFile(file) for file in sorted(folder.rglob("*.parquet"))]
     if not tables:
-        return _of_leaf("femnist", folder, _greys, lambda y: np.asarray(y, dtype=np.int64))
+        return _of_leaf("femnist", folder, _greys, _whole)
     _check_columns("femnist", folder, tables[0].schema_arrow.names, "image writer_id character")
     rows = sum(table.metadata.num_rows for table in tables)
     complete("femnist", {"in all": rows}, FEMNIST_ROWS)
@@ -302,6 +302,15 @@ def _of_leaf(what: str, folder: Path, inputs: Any, labels: Any) -> Arrays:
 
 def _with_files(base: Path, names: Iterable[str]) -> list[Path]:
     return [base / name for name in names if any((base / name).glob("*.json"))]
+
+
+def _whole(labels: Any) -> _Array:
+    import numpy as np
+
+    found = np.asarray(labels, dtype=np.float64)
+    if not np.array_equal(found, np.floor(found)):
+        raise DataError("femnist: a class is no whole number: 0 to 61 are needed")
+    return found.astype(np.int64)
 
 
 def _femnist_checked(arrays: Arrays) -> Arrays:

@@ -25,7 +25,8 @@ from fedclust.models.sequence import Shape, of_images
 from fedclust.models.weights import State, fill, read_state
 
 _COLOURS = 3  # channels that weights in files are for
-_SIDES = (32, 48, 64, 75, 96, 128, 160, 192, 224, 256, 299, 384, 512)  # tried for a message
+# tried for a message, the small ones one by one
+_SIDES = (*range(2, 81), 96, 112, 128, 160, 192, 224, 256, 299, 384, 448, 512)
 # heads beside the last one, which train a network in other ways than ours
 _BESIDE = re.compile(r"(aux[12]|AuxLogits)\.")
 # what layers are called in the published files of DenseNet and ViT, and are called now

@@ -113,7 +113,8 @@ def figure(spec: Spec, arms: Sequence[Arm], metric: str, x: str) -> Figure:
     with style.looked():
         _, _, drawn = _curve(spec, arms, (metric,), x, metric, curves.MOST_PANELS)
     if drawn is None:
-        raise ConfigError(f"metric={metric} is not allowed: no job here has recorded it")
+        over = "" if x == "round" else f" with {x}"
+        raise ConfigError(f"metric={metric} is not allowed: no job here has recorded it{over}")
     return drawn
 
 

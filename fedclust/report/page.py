@@ -28,6 +28,7 @@ class Page:
         banners: what a reader must know before reading a number.
         tables: the headline table first; long ones come after the figures.
         pictures: the figures.
+        findings: what the numbers say, in sentences, the first in bold.
     """
 
     title: str
@@ -35,6 +36,7 @@ class Page:
     banners: Sequence[str]
     tables: Sequence[Table]
     pictures: Sequence[Picture]
+    findings: Sequence[str] = ()
 
 
 def render(page: Page) -> str:
@@ -52,7 +54,7 @@ def render(page: Page) -> str:
         links.insert(len(first), ("figures", "Figures"))
         figures = f"<section id=figures>\n<h2>Figures</h2>\n{_figures(pictures)}</section>\n"
     tables, more = lead + "".join(rest), "".join(map(_section, others))
-    header = _header(page.subtitle, page.banners)
+    header = _header(page.subtitle, page.banners) + _findings(page.findings)
     return _document(page.title, header + _contents(links) + tables + figures + more)
 
 
@@ -106,6 +108,14 @@ def _header(subtitle: str, banners: Sequence[str]) -> str:
         more = len(banners) - _MOST_BANNERS
         shown += f"<details>\n<summary>{more} more warnings</summary>\n{rest}</details>\n"
     return f"<p class=lead>{html.escape(subtitle)}</p>\n{shown}"
+
+
+def _findings(lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    first, *rest = (html.escape(line) for line in lines)
+    items = "".join(f"<li>{line}</li>\n" for line in rest)
+    return f"<p class=finding><strong>{first}</strong></p>\n<ul class=findings>\n{items}</ul>\n"
 
 
 def _section(table: Table, heading: str = "h2", within: str = "") -> str:

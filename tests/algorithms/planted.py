@@ -34,6 +34,7 @@ ROUNDS = 7  # two beyond the warm-up of the one-shot methods
 # its pull makes longer steps overshoot
 SETTINGS = {
     "pfedme": ["algorithm.solver.lr=0.05", "algorithm.local_rounds=4"],
+    "hcct": ["algorithm.alpha=30"],
     "ocfl": ["algorithm.method.min_cluster_size=2"],
     # for there is a single layer
     "hcfl": ["algorithm.layers=all"],

@@ -124,7 +124,7 @@ def test_each_method_is_searched_by_what_it_reads() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (["algorithm=local,fedavg"], "a model for each group of clients"),
+        (["algorithm=local,fedavg"], "none is for a model for each group of clients"),
         (["algorithm=oracle,fedavg,ifca,local"], "algorithm=oracle is not allowed"),
         (["settings=1"], "settings=1 is not allowed: a whole number in [2, 1000]"),
         (["permutations=-1"], "permutations=-1 is not allowed"),

@@ -25,7 +25,7 @@ def test_a_file_is_predicted_and_written_whole_or_not_at_all(fedclust: Cli) -> N
     fedclust.refused("predict", folder, "own.csv", says="seed=None is not allowed: one of 0, 1")
     done = fedclust.done("predict", folder, "own.csv", "seed=1")
     said = pd.read_csv(StringIO(done.out))
-    assert list(said.columns) == ["client", "model", "by", "sure", "predicted", "p_0", "p_1"]
+    assert list(said.columns) == ["row", "client", "model", "by", "sure", "predicted", "p_0", "p_1"]
     assert said["client"].tolist() == own["site"].tolist()
     assert done.err == ""
     own.assign(site="new").to_csv("new.csv", index=False)

@@ -37,7 +37,7 @@ def test_files_of_a_publisher_become_a_round(
     fedclust.refused(*run, says=f"`fedclust data {name}` makes it")
     told = fedclust.done("data", name, "--root", "d", "--from", str(folder)).out
     assert told.startswith(f"{name}: ")
-    assert told.endswith(f"{name}.npz\n")
+    assert f"{name}.npz; as published: " in told
     fedclust.done(*run)
     assert rounds_of(tmp_path / "outputs", "accuracy").notna().all()
     (file,) = (tmp_path / "outputs").rglob("partition/seed=0.parquet")

@@ -135,7 +135,7 @@ def test_a_table_by_hand(tmp_path: Path) -> None:
     assert found.up.tolist() == [500_000, math.inf, 125_000]
     assert (found.on_from / HOUR).tolist() == [0, 22, 0]
     assert (found.on_for / HOUR).tolist() == [24, 8, 12]
-    assert trace(tmp_path, "client, speed, down, up\n0, 1, 1, 1\n").devices(1, STREAM).on_for[
+    assert trace(tmp_path, "\ufeffclient, speed, down, up\n0, 1, 1, 1\n").devices(1, STREAM).on_for[
         0
     ] == (24 * HOUR)
 
@@ -146,6 +146,8 @@ def test_a_table_by_hand(tmp_path: Path) -> None:
         ("client,speed,down\n0,1,1\n", "lacks the column up: it needs client, speed, down, up"),
         ("client,speed,down,up,from\n0,1,1,1,2\n", "lacks the column to: "),
         ("", "lacks the column client: "),
+        ("client,speed,down,up,speed\n0,1,1,1,1\n", "has two columns speed: remove one"),
+        ("client,speed,down,up\n0,1,1,1,9\n", "line 2: 4 fields are needed, as in its head"),
         ("client,speed,down,up\n0,-2,1,1\n", "line 2: speed=-2 is no number above 0"),
         ("client,speed,down,up\n0,1,1,1\n1,1,fast,1\n", "line 3: down=fast is no number above 0"),
         ("client,speed,down,up\n0,inf,1,1\n", "line 2: speed=inf is no number above 0"),

@@ -81,6 +81,7 @@ def test_leafs_writers_keep_leafs_tests(tmp_path: Path) -> None:
     for x, y, says in (
         ([[2.0] * 784], [1], r"femnist: pixels span 2 to 2: LEAF's lie in \[0, 1\]"),
         (pixels, [62], r"femnist: classes span 0 to 62: 0 to 61 are needed"),
+        (pixels, [1.5], "femnist: a class is no whole number: 0 to 61 are needed"),
         ([[0.5] * 10], [1], r"femnist: cannot read .*leaf"),
     ):
         theirs.leaf(tmp_path / "leaf" / "data" / "train", {"f0_c": (x, y)}, "b")

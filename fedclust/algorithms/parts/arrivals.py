@@ -13,7 +13,7 @@ its learning rate, batches and data.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -89,7 +89,7 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asynchronous(Method):
+class Asynchronous(Method, ABC):
     """One model for everybody, to which clients contribute when they are done."""
 
     solver: Solver  # local work

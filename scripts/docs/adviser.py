@@ -2,9 +2,12 @@
 
 python -m scripts.docs.adviser run FOLDER KIND ROWS FIRST LAST  # federations with these seeds
 python -m scripts.docs.adviser write FOLDER                     # the tables of docs/adviser.md
+python -m scripts.docs.adviser natural FOLDER                   # that of natural federations, from
+                                                                # FOLDER/NAME/advice/verdict.json
 
-Each federation is a table of binary labels and five inputs, of kind opposite twenty. A finished one
-is not run again. Kinds and truths stand in `KINDS`; ROWS is the mean number of rows of a client.
+Each federation is a table of binary labels and five inputs, of opposite and wide more. A finished
+one is not run again. Kinds and truths stand in `KINDS`; ROWS is the mean number of rows of a
+client.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "adviser.md"
 RESULTS = PAGE.with_suffix(".csv")
 FIELDS = ("kind", "rows", "seed", "verdict", "choice", "left", "groups_gain", "low", "high")
 FIELDS += ("p", "agreement", "count", "ari", "best", "redrawn", "scores")
+# what the choice gives away against the best mean, from the scores, in the CSV that is kept
+GIVEN = "given_away"
 # four methods, two rates and 8 rounds, so that a federation takes seconds; fewer choices without
 # groups make it easier for groups to be better than each, so errors are rather more frequent
 FEWER = (
@@ -41,6 +46,7 @@ FEWER = (
     *("rounds=8", "eval_every=8"),
 )
 _INPUTS, _STRENGTH = 5, 2.0
+_POINT = 0.01  # the margin of accuracies and scores, which are shown in percent
 Floats = npt.NDArray[np.float64]
 Drawn = tuple[Floats, npt.NDArray[np.int64]]  # inputs and labels
 
@@ -115,12 +121,21 @@ def _own(rng: np.random.Generator, rows: int, client: int, seed: int) -> Drawn:
     return x, _labels(x, _weights(seed, 100 + client), rng)
 
 
-def _opposite(rng: np.random.Generator, rows: int, client: int, seed: int) -> Drawn:
+def _opposite(
+    rng: np.random.Generator, rows: int, client: int, seed: int, inputs: int = 20
+) -> Drawn:
     """Of twenty inputs; what makes ill in the first group protects in the second."""
-    weights = np.random.default_rng([29, seed]).normal(size=20)
+    weights = np.random.default_rng([29, seed]).normal(size=inputs)
     weights *= 2 * _STRENGTH / np.linalg.norm(weights)
     x = rng.normal(size=(rows, len(weights)))
     return x, _labels(x, (1, -1)[client % 2] * weights, rng)
+
+
+def _wide(rng: np.random.Generator, rows: int, client: int, seed: int) -> Drawn:
+    """The same with two inputs for every five rows of a client, so that more rows do not make a
+    model for each client good enough.
+    """
+    return _opposite(rng, rows, client, seed, inputs=2 * rows // 5)
 
 
 def _unequal(rng: np.random.Generator, rows: int, clients: int) -> npt.NDArray[np.int64]:
@@ -140,6 +155,7 @@ PLANTED = {
     "inputs": Kind(("one",), 8, _inputs),
     "own": Kind(("alone", "adapted"), 8, _own),
     "opposite": Kind(("groups",), 12, _opposite, grouped=True),
+    "wide": Kind(("groups",), 12, _wide, grouped=True),
 }
 KINDS = NULL | PLANTED
 
@@ -249,8 +265,9 @@ def _null(table: pd.DataFrame) -> str:
 def _planted(table: pd.DataFrame) -> str:
     """The table of federations with planted differences."""
     lines = [
-        "| federations | rows of a client | right | open | wrong | groups exactly found |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| federations | rows of a client | right | open | wrong | groups exactly found "
+        "| given away, points |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for (kind, rows), some in table[table["kind"].isin(PLANTED)].groupby(["kind", "rows"]):
         truth, told = KINDS[str(kind)].truth, some["verdict"] != "open"
@@ -259,22 +276,58 @@ def _planted(table: pd.DataFrame) -> str:
         opened = int((~told & left).sum())
         found = f"{int((some['ari'] == 1).sum())}" if KINDS[str(kind)].grouped else "–"
         counts = f"{right} | {opened} | {len(some) - right - opened} | {found}"
-        lines.append(f"| {kind} ({len(some)}) | {rows} | {counts} |")
+        given = 100 * some[GIVEN].mean() if GIVEN in some else float("nan")
+        away = "–" if np.isnan(given) else f"{given:.1f}"
+        lines.append(f"| {kind} ({len(some)}) | {rows} | {counts} | {away} |")
     return "\n".join(lines)
 
 
+def _given(scores: str, choice: str) -> float:
+    """What a choice gives away against the best mean, of the scores as they are kept."""
+    means = {one: float(np.mean(values)) for one, values in json.loads(scores).items()}
+    return round(max(means.values()) - means[choice], 5)
+
+
 def write(folder: Path) -> None:
-    """Write the lines of all finished federations to `RESULTS`, and the tables of `PAGE`."""
+    """Add the lines of all finished federations to `RESULTS`, and write the tables of `PAGE`."""
     parts = [pd.read_csv(file) for file in sorted(folder.rglob("results-*.csv"))]
-    whole = pd.concat(parts, ignore_index=True).drop_duplicates(["kind", "rows", "seed"])
-    kept = whole.drop(columns="scores")
+    new = pd.concat(parts, ignore_index=True)
+    new[GIVEN] = [_given(*row) for row in zip(new["scores"], new["choice"], strict=True)]
+    whole = pd.concat([pd.read_csv(RESULTS), new.drop(columns="scores")], ignore_index=True)
+    kept = whole.drop_duplicates(["kind", "rows", "seed"], keep="last")
     kept.sort_values(["kind", "rows", "seed"]).to_csv(RESULTS, index=False, lineterminator="\n")
-    text = PAGE.read_text(encoding="utf-8")
     for name, made in (("null", _null(kept)), ("planted", _planted(kept))):
-        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-        before, _, rest = text.partition(begin)
-        text = f"{before}{begin}{made}\n{end}{rest.partition(end)[2]}"
-    PAGE.write_text(text, encoding="utf-8")
+        _replace(name, made)
+
+
+def _replace(name: str, made: str) -> None:
+    """Put a table between its marks on the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    before, _, rest = text.partition(begin)
+    PAGE.write_text(f"{before}{begin}{made}\n{end}{rest.partition(end)[2]}", encoding="utf-8")
+
+
+def _natural(folder: Path) -> str:
+    """The table of what was said of natural federations."""
+    names = {"alone": "alone", "one": "one model", "adapted": "adapted", "groups": "groups"}
+    lines = [
+        f"| federation | clients | rows | measured | {' | '.join(names.values())} | verdict |",
+        "|---|---:|---:|---|---:|---:|---:|---:|---|",
+    ]
+    for file in sorted(folder.glob("*/advice/verdict.json")):
+        said = json.loads(file.read_text(encoding="utf-8"))
+        made, times = said["verdict"], 1 if said["margin"] != _POINT else 100
+        means = [float(np.mean(said["scores"][choice])) * times for choice in names]
+        cells = " | ".join(f"{mean:.{1 if times == 100 else 3}f}" for mean in means)
+        told = {"shown": "shown: ", "enough": "enough: ", "open": "open: "}[made["kind"]]
+        told += ", ".join(names[choice] for choice in made["left"])
+        metric = said["metric"].replace("_", " ")
+        lines.append(
+            f"| {file.parts[-3]} | {len(said['groups'])} | {said['rows']:,} | {metric} | {cells} "
+            f"| {told} |"
+        )
+    return "\n".join(lines)
 
 
 def main(arguments: list[str]) -> None:
@@ -282,6 +335,8 @@ def main(arguments: list[str]) -> None:
     if arguments[0] == "run":
         folder, kind, rows, first, last = arguments[1:]
         measure(Path(folder), kind, int(rows), int(first), int(last))
+    elif arguments[0] == "natural":
+        _replace("natural", _natural(Path(arguments[1])))
     else:
         write(Path(arguments[1]))
 

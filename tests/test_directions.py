@@ -69,7 +69,7 @@ BUDGET = {
     "papers": 823,
     "partitions": 1909,
     "report": 5750,
-    "runtime": 2498,
+    "runtime": 2528,
     "scenarios": 603,
     "tasks": 193,
     "trackers": 182,

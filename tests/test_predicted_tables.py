@@ -129,3 +129,40 @@ def test_what_cannot_be_predicted_is_said_in_a_line() -> None:
             result.predicted(changed)
     with pytest.raises(ConfigError, match="client"):
         result.predicted(whole, client="")
+
+
+def test_series_are_continued_by_the_model_that_fits_their_past(tmp_path: Path) -> None:
+    """Two kinds of days that say opposite things of the next hours."""
+
+    def write(folder: str, names: dict[str, int], hours: int) -> None:
+        (tmp_path / folder).mkdir()
+        for name, sign in names.items():
+            rng = np.random.default_rng(len(name))
+            values = 5 + sign * (np.arange(hours) % 12 < 6) * 3 + 0.1 * rng.normal(size=hours)
+            table = pd.DataFrame({"kw": values, "kind": f"kind {sign}"})
+            table.to_csv(tmp_path / folder / f"{name}.csv", index=False)
+
+    write("curves", {"a": 1, "bb": -1, "ccc": 1, "dddd": -1}, 240)
+    result = fedclust.run(
+        *("algorithm=oracle", "dataset=series", "dataset.path=curves", "dataset.value=kw"),
+        *("dataset.group=kind", "dataset.length=4", "dataset.horizon=2", "dataset.stride=1"),
+        *("model=linear", "rounds=6", "eval_every=6", "solver.lr=0.05", "solver.epochs=3"),
+        *("device=cpu", "progress=false"),
+    )
+    write("later", {"a": 1, "new": -1}, 60)
+    made = result.predicted("later")
+    assert list(made.frame.columns) == ["client", "model", "by", "sure", "step", "predicted"]
+    assert made.frame["step"].tolist() == [1, 2, 1, 2]
+    assert {one.client: (one.model, one.by) for one in made.placed} == {
+        "a": ("a + ccc", "own"),
+        "new": ("bb + dddd", "labels"),
+    }
+    # what the client's model says of the last four hours, which begin another half of a day
+    last = pd.read_csv(tmp_path / "later" / "a.csv")["kw"].to_numpy()[None, None, None, -4:]
+    alone = result.predict(last.astype(np.float32), "a")
+    np.testing.assert_allclose(made.frame["predicted"][:2], alone.to_numpy()[0], rtol=1e-6)
+    write("short", {"a": 1}, 3)
+    with pytest.raises(DataError, match="the series of a has 3 steps: 4 are needed"):
+        result.predicted("short")
+    with pytest.raises(ConfigError, match="a folder of files, as the job had it"):
+        result.predicted(tmp_path / "later" / "a.csv")

@@ -66,9 +66,9 @@ class Advice:
 
     @property
     def predicts(self) -> bool:
-        """Whether the choice can be applied to a table, as its data are one."""
+        """Whether `fedclust predict` applies the choice: its data are a table, or series."""
         return any(
-            "columns" in json.loads(file.read_text(encoding="utf-8"))
+            {"columns", "less"} & json.loads(file.read_text(encoding="utf-8")).keys()
             for file in self.trained.glob("inputs/*.json")
         )
 

@@ -17,7 +17,7 @@ from fedclust.launch.typed import Typed
 HELP = """usage: fedclust predict FOLDER FILE [client=NAME] [seed=N] [arm=NAME] [to=FILE.csv]
 
   FOLDER       of a finished job, or of `fedclust advise`, whose choice is taken
-  FILE         a CSV with the columns of the job's table
+  FILE         a CSV with the columns of the job's table; of series a folder or file as the job had
   client=…     whose all rows are, where FILE has no column that names the client of each
   seed=…       which seed's models, where the job has several
   arm=…        which job, where the folder has several

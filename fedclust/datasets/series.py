@@ -90,6 +90,12 @@ class Series(CsvSigns, Windows):
             made, remarks=(*passed_over("series", Path(self.path)), *self._at_odds(when), *gaps)
         )
 
+    def channels(self) -> dict[str, Values]:
+        """The channels of every client [steps, C] in time, what is predicted first, in the sorted
+        order of the names; raises as `load`, but takes series of any length.
+        """
+        return {name: self._values(name, rows, {}) for name, rows in sorted(self._tables().items())}
+
     def _over_gaps(self, tables: Mapping[str, Any]) -> Iterator[str]:
         """Remarks on dates that are not of equal steps, where nobody says that rows have times."""
         wanted = (self.value, *self.features, self.client, self.group)

@@ -81,7 +81,7 @@ class Windows(Ranged):
                     )
             seen.append(one[:cut])
             for is_test, part in ((False, one[:cut]), (True, one[first:])):
-                parts[is_test].append(self._pairs(part))
+                parts[is_test].append(self.pairs(part))
         mean, std = _moments(seen) if scaled else (np.zeros((1, 1)), np.ones((1, 1)))
         x, y, owner = {}, {}, {}
         for is_test, pairs in parts.items():
@@ -124,7 +124,7 @@ class Windows(Ranged):
                 begin = -(-begin // self.stride) * self.stride  # windows begin at the same hours
                 if end - begin < needed:
                     continue
-                pairs.append(self._pairs(one[begin:end]))
+                pairs.append(self.pairs(one[begin:end]))
                 whose += [client] * len(pairs[-1][0])
                 unit += [client * blocks + block] * len(pairs[-1][0])
         mean, std = _moments(series) if scaled else (np.zeros((1, 1)), np.ones((1, 1)))
@@ -170,7 +170,7 @@ class Windows(Ranged):
             names=Names(clients=tuple(clients), groups=tuple(map(str, known))),
         )
 
-    def _pairs(self, part: Values) -> tuple[Values, Values]:
+    def pairs(self, part: Values) -> tuple[Values, Values]:
         """Pasts [n, C, length] and what follows them [n, horizon], of a part [steps, C]."""
         whole = np.lib.stride_tricks.sliding_window_view(part, self.length + self.horizon, axis=0)
         some = whole[:: self.stride]  # [n, C, length + horizon]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedclust.config.build import build
+from fedclust.config.objects import Objects
+from fedclust.datasets.series import Series
 from fedclust.helpers.errors import DataError, require, some_of
 from fedclust.runtime.placing import by_inputs, by_loss, placed_rightly
 from fedclust.runtime.trained import Trained
@@ -54,7 +56,8 @@ class Predicted:
     Attributes:
         frame: a row per row of the table, in its order: client, model, by, sure; then of classes
             predicted and p_CLASS for every class; of flags p_LABEL; of numbers predicted, or
-            predicted_TARGET of several.
+            predicted_TARGET of several. Of series a row per client and step ahead: client, model,
+            by, sure, step from 1, predicted.
         placed: the clients of the table in the order of their first rows.
         rightly: of how many known clients the inputs alone would say which model they have, and of
             how many that could be looked at; None unless a client was placed by its inputs.
@@ -66,17 +69,20 @@ class Predicted:
 
 
 def predicted(trained: Trained, table: pd.DataFrame | Path, client: str | None = None) -> Predicted:
-    """What the models of a job say of every row.
+    """What the models of a job say of every row; of series, of the steps behind their ends.
 
     Args:
         table: with the columns of the job's table, also the one that names clients; that of the
-            label may be missing or have gaps.
+            label may be missing or have gaps. Of series the path of files like those of the job.
         client: whose all rows are; None where the table's column says it.
 
     Raises:
         DataError, ConfigError, RunFolderError: as `Trained.predict`.
     """
     require(client != "", "client", client, "the name of a client")
+    loader = Objects(trained.user_dir).make(trained.config["dataset"], "dataset")
+    if isinstance(loader, Series):
+        return _forecast(trained, loader, table, client)
     frame = _read(trained, table, needs_client=client is None)
     trained.pool(frame, 0)  # refuses what is odd by its row in the whole table
     column = _client_column(trained)
@@ -85,7 +91,10 @@ def predicted(trained: Trained, table: pd.DataFrame | Path, client: str | None =
         name: np.flatnonzero([one == name for one in names]) for name in dict.fromkeys(names)
     }
     chooser = _Chooser(trained)
-    placed = [chooser.placed(name, frame.iloc[own]) for name, own in rows.items()]
+    placed = []
+    for name, own in rows.items():
+        targets, there = _targets(trained, frame.iloc[own])
+        placed.append(chooser.placed(name, frame.iloc[own], frame.iloc[own[there]], targets))
     parts = [_said(trained, frame.iloc[rows[one.client]], one) for one in placed]
     import pandas as pd
 
@@ -93,6 +102,39 @@ def predicted(trained: Trained, table: pd.DataFrame | Path, client: str | None =
     said.index = frame.index
     is_by_inputs = any(one.by == "inputs" for one in placed)
     return Predicted(said, placed, chooser.rightly() if is_by_inputs else None)
+
+
+def _forecast(
+    trained: Trained, loader: Series, path: pd.DataFrame | Path, client: str | None
+) -> Predicted:
+    """The next steps of every series, by the model of its client; a new client's own past says
+    which model fits it.
+    """
+    import pandas as pd
+
+    allowed = "a file with the column of the clients" if loader.client else "a folder of files"
+    fits = isinstance(path, Path) and path.is_dir() == (loader.client is None)
+    require(fits and client is None, "the series", path, f"{allowed}, as the job had it")
+    chooser, placed, parts = _Chooser(trained), [], []
+    for name, values in replace(loader, path=str(path), blocks=None).channels().items():
+        if len(values) < loader.length:
+            raise DataError(
+                f"the series of {name} has {len(values)} steps: {loader.length} are needed"
+            )
+        past, ahead = np.zeros((0, values.shape[1], loader.length)), np.zeros((0, loader.horizon))
+        if len(values) >= loader.length + loader.horizon:
+            past, ahead = loader.pairs(values)
+        last = values[-loader.length :].T[None, None].astype(np.float32)
+        targets = torch.tensor(ahead, dtype=torch.float64)
+        one = chooser.placed(name, last, past[:, None].astype(np.float32), targets)
+        said, _ = trained.predict(last, one.like)
+        content: dict[str, Any] = {"client": name, "model": one.model, "by": one.by}
+        content |= {"sure": one.sure, "step": range(1, loader.horizon + 1)}
+        parts.append(pd.DataFrame({**content, "predicted": said[0].numpy()}))
+        placed.append(one)
+    by_inputs = any(one.by == "inputs" for one in placed)
+    frame = pd.concat(parts, ignore_index=True)
+    return Predicted(frame, placed, chooser.rightly() if by_inputs else None)
 
 
 def _client_column(trained: Trained) -> str:
@@ -154,8 +196,8 @@ class _Chooser:
         self._first = [int(np.flatnonzero(self._model == one)[0]) for one in used]
         self._inputs: list[NDArray[np.float64]] | None = None
 
-    def placed(self, name: str, rows: pd.DataFrame) -> Placed:
-        """The model of a client of these rows."""
+    def placed(self, name: str, given: Any, labelled: Any, targets: Tensor) -> Placed:
+        """The model of a client with these examples, of which those `labelled` have targets."""
         number = self._number(name)
         if number is not None and self._model[number] >= 0:
             return Placed(name, number, self._words(number), "own")
@@ -163,9 +205,7 @@ class _Chooser:
         if len(self._first) == 1:
             return Placed(name, self._first[0], self._words(self._first[0]), "only")
         seed = self._trained.seed
-        targets, there = _targets(self._trained, rows)
-        if there.any():
-            labelled = rows[there]
+        if len(labelled):
             fit = by_loss(
                 np.stack(
                     [self._trained.losses(labelled, targets, one).numpy() for one in self._first]
@@ -174,7 +214,7 @@ class _Chooser:
             )
             like = self._first[fit.place]
             return Placed(name, like, self._words(like), "labels", fit.sure, len(labelled))
-        new = self._trained.pool(rows, self._first[0])
+        new = self._trained.pool(given, self._first[0])
         at = torch.arange(len(new.x))
         seen = new.inputs(at).flatten(1).double().numpy()
         own = [np.concatenate(self._of_model(int(self._model[one]))) for one in self._first]

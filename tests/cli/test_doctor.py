@@ -75,7 +75,7 @@ def test_a_natural_federation_is_made_of_a_folder(
         pytest.skip(f"no {folder}")
     words = ("data", "heart_disease", "--root", str(tmp_path), "--from")
     done = fedclust(*words, str(folder))
-    assert f"CC BY 4.0) in {tmp_path}/natural/heart_disease.csv\n" in done.out
+    assert f"in {tmp_path}/natural/heart_disease.csv; as published: 740 patients" in done.out
     for more, says in (
         ([], "--from needs a folder"),
         ([str(tmp_path), "mnist"], "and given is heart_disease, mnist"),
@@ -105,8 +105,8 @@ def test_the_doctor_looks_at_all_that_can_be_downloaded(
     (tmp_path / "natural").mkdir()
     for file in ("flights.csv", "fsdd.npz", "fsdd_clients.csv"):
         (tmp_path / "natural" / file).touch()
-    assert found("fsdd", str(tmp_path), download=False).endswith(
-        f" in {tmp_path}/natural/fsdd.npz, {tmp_path}/natural/fsdd_clients.csv"
+    assert found("fsdd", str(tmp_path), download=False).startswith(
+        f"in {tmp_path}/natural/fsdd.npz, {tmp_path}/natural/fsdd_clients.csv; as published: "
     )
     missing: list[str] = []
     monkeypatch.setenv("FEDCLUST_DATA", str(tmp_path))

@@ -198,7 +198,8 @@ WEIGHING = ("hcfl", "lcfed", "sattler_cfl")  # whose shares count beside the clu
 AVERAGING = [  # the others refuse another aggregation, or need true groups
     name
     for name in ALGORITHMS
-    if name not in ("feroma", "jgl", "jgl_epochs", "local", "fedbcd", "fedsoft", "scaffold")
+    if name
+    not in ("feroma", "jgl", "jgl_epochs", "local", "fedasync", "fedbcd", "fedsoft", "scaffold")
     and name != "oracle"
 ]
 

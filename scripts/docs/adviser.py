@@ -265,9 +265,9 @@ def _null(table: pd.DataFrame) -> str:
 def _planted(table: pd.DataFrame) -> str:
     """The table of federations with planted differences."""
     lines = [
-        "| federations | rows of a client | right | open | wrong | groups exactly found "
-        "| given away, points |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| federations | rows of a client | right | as good | open | wrong "
+        "| groups exactly found | given away, points |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for (kind, rows), some in table[table["kind"].isin(PLANTED)].groupby(["kind", "rows"]):
         truth, told = KINDS[str(kind)].truth, some["verdict"] != "open"
@@ -275,9 +275,10 @@ def _planted(table: pd.DataFrame) -> str:
         left = some["left"].str.split().map(lambda names, truth=truth: bool({*names} & {*truth}))
         opened = int((~told & left).sum())
         found = f"{int((some['ari'] == 1).sum())}" if KINDS[str(kind)].grouped else "–"
-        counts = f"{right} | {opened} | {len(some) - right - opened} | {found}"
-        given = 100 * some[GIVEN].mean() if GIVEN in some else float("nan")
-        away = "–" if np.isnan(given) else f"{given:.1f}"
+        good = int((told & ~some["choice"].isin(truth) & (some[GIVEN] < _POINT)).sum())
+        wrong = len(some) - right - opened - good
+        counts = f"{right} | {good} | {opened} | {wrong} | {found}"
+        away = f"{100 * some[GIVEN].mean():.1f}"  # of those whose scores are kept
         lines.append(f"| {kind} ({len(some)}) | {rows} | {counts} | {away} |")
     return "\n".join(lines)
 

@@ -50,7 +50,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # room. A commit that raises a number says in its body what a user gets for it; a new part of the
 # kinds in CHOSEN needs none.
 BUDGET = {
-    "advise": 1136,
+    "advise": 1150,
     "algorithms": 4130,
     "benchmark": 1250,
     "clocks": 150,

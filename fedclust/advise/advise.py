@@ -52,6 +52,7 @@ def advise(
     shares = together(one.labels)
     groups = agreed(shares)
     found = agreement(one.labels) if len(one.seeds) > 1 else math.nan
+    tested = {choice: runner.tested(one, choice) for choice in one.scores}
     evidence = Evidence(int(groups.max()) + 1, found, _permuted(runner, one, asked.permutations))
     margin = asked.margin or _usual_margin(one)
     scores = {choice: one.sign * values for choice, values in one.scores.items()}
@@ -70,8 +71,8 @@ def advise(
         remarks=[*dict.fromkeys(r for fed in runner.federations.values() for r in fed.remarks)],
         permutations=asked.permutations,
         differences=differences(fed, groups),
-        relations=relations(runner.tested(one, GROUPS), groups, one.redrawn),
-        calibration={choice: calibration(runner.tested(one, choice)) for choice in one.scores},
+        relations=relations(tested[GROUPS], groups, one.redrawn),
+        calibration={choice: calibration(own) for choice, own in tested.items()},
         quick=asked.quick,
     )
 

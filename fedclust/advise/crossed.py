@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedclust.core.task import Task
 from fedclust.core.types import Federation
 from fedclust.report.statistics.paired import Paired, paired
 from fedclust.runtime.trained import Trained
@@ -86,19 +87,19 @@ def _own_and_others(trained: Trained, fed: Federation, groups: NDArray[np.int64]
     for group in range(int(groups.max()) + 1):
         inside, outside = np.flatnonzero(groups == group), np.flatnonzero(groups != group)
         rows = fed.test.count[torch.from_numpy(inside)].double().sum()
-        own = sum(_sums(trained, fed, client, client) for client in inside.tolist())
+        own = sum(_sums(task, *_outputs(trained, fed, one, one)) for one in inside.tolist())
         kinds = np.stack([groups[outside], model[outside]])  # of a group several may use one model
         _, first, times = np.unique(kinds, axis=1, return_index=True, return_counts=True)
-        others: list[Tensor] = []
-        for is_corrected in (False, True):
-            total = torch.zeros((), dtype=torch.float64)
-            for like, weight in zip(outside[first].tolist(), times.tolist(), strict=True):
-                shift = shares[group] - shares[groups[like]] if is_corrected else 0.0
-                for client in inside.tolist():
-                    part = _sums(trained, fed, client, like, shift)
-                    total = total + weight / len(outside) * part
-            others.append(total)
-        found.append([float(task.headline(torch.as_tensor(s), rows)) for s in (own, *others)])
+        others = corrected = torch.zeros((), dtype=torch.float64)
+        for like, weight in zip(outside[first].tolist(), times.tolist(), strict=True):
+            share, shift = weight / len(outside), shares[group] - shares[groups[like]]
+            for client in inside.tolist():
+                outputs, y = _outputs(trained, fed, client, like)
+                others = others + share * _sums(task, outputs, y)
+                corrected = corrected + share * _sums(task, outputs + shift, y)
+        found.append(
+            [float(task.headline(torch.as_tensor(s), rows)) for s in (own, others, corrected)]
+        )
     return np.array(found)
 
 
@@ -113,14 +114,9 @@ def _log_shares(fed: Federation, clients: NDArray[np.int64]) -> Tensor:
     return (count / count.sum()).log()
 
 
-def _sums(
-    trained: Trained, fed: Federation, client: int, like: int, shift: Tensor | float = 0.0
-) -> Tensor:
-    """What a test of a client's rows adds up [S] with the model of another client, its outputs
-    moved by `shift` [Y].
-    """
-    outputs, y = _outputs(trained, fed, client, like)
-    return fed.pool.task.sums((outputs + shift).to(outputs.dtype), y).double().sum(0)
+def _sums(task: Task, outputs: Tensor, y: Tensor) -> Tensor:
+    """What a test adds up [S] of outputs [n, Y] for targets."""
+    return task.sums(outputs.float(), y).double().sum(0)
 
 
 def _outputs(trained: Trained, fed: Federation, client: int, like: int) -> tuple[Tensor, Tensor]:

@@ -11,15 +11,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedclust.advise.evidence import tree
-from fedclust.advise.verdict import FILE, TRAINED
-from fedclust.advise.words import (
-    Advice,
+from fedclust.advise.tables import (
     choices_table,
     differences_table,
     relations_table,
-    sentences,
     sites_table,
 )
+from fedclust.advise.verdict import FILE, TRAINED
+from fedclust.advise.words import Advice, sentences
 from fedclust.helpers.errors import counted
 from fedclust.helpers.files import atomic_write
 from fedclust.report import style

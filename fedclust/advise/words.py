@@ -1,4 +1,4 @@
-"""A verdict in plain words, and the tables below it. Nothing here says more than its intervals."""
+"""A verdict in plain words. Nothing here says more than its intervals."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from fedclust.advise.differences import Difference
 from fedclust.advise.repetitions import Repetitions
 from fedclust.advise.verdict import CHOICES, GROUPS, Evidence, Verdict
 from fedclust.helpers.errors import some_of
-from fedclust.report.formats import factor, heading, in_percent, inside, show, title
+from fedclust.report.formats import factor, in_percent, inside, show, title
 from fedclust.report.statistics.paired import Paired, paired
-from fedclust.report.table import Cell, Table
 
-_SMALL = 10  # margins; where half an interval around 0 is wider, a client is too small to tell
-_FEWEST = 3  # test rows of a client that is told of
+SMALL = 10  # margins; where half an interval around 0 is wider, a client is too small to tell
+FEWEST = 3  # test rows of a client that is told of
 _INPUTS = 3  # that a sentence names
-_MOST_INPUTS = 21  # in the table, with the label
 _SHOWN = 8  # members of a group that a sentence names
 
 
@@ -102,12 +100,12 @@ def _headline(advice: Advice) -> str:
         runner, lead = min(made.gains.items(), key=lambda pair: pair[1].mean)
         return (
             f"Verdict: {words}. It is better than every other choice; over the runner-up, "
-            f"{CHOICES[runner]}, by {_gain(advice, lead)} in {metric}."
+            f"{CHOICES[runner]}, by {gained(advice, lead)} in {metric}."
         )
     if made.kind == "enough":
         return (
             f"Verdict: {words}. No other choice that is left is better by more than "
-            f"{_size(advice, advice.margin)} in {metric}, the least that is said to matter."
+            f"{sized(advice, advice.margin)} in {metric}, the least that is said to matter."
         )
     left = _or(CHOICES[choice] for choice in made.left)
     return (
@@ -138,8 +136,8 @@ def _compared(advice: Advice, other: str, lead: Paired) -> str:
         how = "may be better or worse"
     made = CHOICES[advice.verdict.choice]
     metric = inside(title(advice.metric))
-    gained = f"Gain of {made} over {CHOICES[other]}, in {metric}: {_gain(advice, lead)}"
-    return f"{gained}. The latter {how}."
+    first = f"Gain of {made} over {CHOICES[other]}, in {metric}: {gained(advice, lead)}"
+    return f"{first}. The latter {how}."
 
 
 def _over_others(advice: Advice) -> str:
@@ -148,7 +146,7 @@ def _over_others(advice: Advice) -> str:
     lead = paired(one.sign * (one.scores[GROUPS] - one.others), one.redrawn)
     return (
         "Groups over the choice without groups that validation rows make in each repetition: "
-        f"{_gain(advice, lead)}."
+        f"{gained(advice, lead)}."
     )
 
 
@@ -162,10 +160,10 @@ def _of_groups(advice: Advice) -> list[str]:
     ]
     if advice.differences:
         label, *inputs = advice.differences
-        shown = [f"{one.what} {one.size:.2f}" for one in inputs[:_INPUTS]]
+        most = [f"{one.what} {one.size:.2f}" for one in inputs[:_INPUTS]]
         lines.append(
             f"In what two of them differ most: labels by {label.size:.2f}, inputs by "
-            f"{', '.join(shown)} standard deviations."
+            f"{', '.join(most)} standard deviations."
         )
     if advice.relations:
         one = max(advice.relations, key=lambda one: one.lead.mean)
@@ -176,7 +174,7 @@ def _of_groups(advice: Advice) -> list[str]:
         lines.append(
             f"On the test rows of {advice.members()[one.group]} its own model has {own}, those of "
             f"the other groups {others}{less}; its own is better than the latter by "
-            f"{_shown(one.metric, one.lead, advice.margin)}."
+            f"{shown(one.metric, one.lead, advice.margin)}."
         )
     if math.isnan(known.p):
         why = "groups do not have the best mean" if advice.permutations else "permutations=0"
@@ -273,178 +271,35 @@ def sites(advice: Advice) -> list[Site]:
         first = own.iloc[0]
         train, test = int(first["train_count"]), int(first["test_count"])
         gain = paired(gaps, test / max(1, train)) if len(gaps) > 1 else None
-        wide = gain is not None and gain.high - gain.mean > _SMALL * advice.margin
-        wide = test < _FEWEST or (wide and gain is not None and gain.low <= 0 <= gain.high)
+        around_0 = gain is not None and gain.low <= 0 <= gain.high
+        wide = gain is not None and gain.high - gain.mean > SMALL * advice.margin
+        is_small = test < FEWEST or (around_0 and wide)
         means = {str(choice): float(values.mean()) for choice, values in by.items()}
-        found.append(Site(str(name), train + test, means, gain, wide))
+        found.append(Site(str(name), train + test, means, gain, is_small))
     return found
 
 
-def choices_table(advice: Advice) -> Table:
-    """The mean score of every choice, and what the verdict's gains over it."""
-    one, made = advice.repetitions, advice.verdict
-    times, rows, records = factor(one.metric), [], []
-    for choice in CHOICES:
-        if choice not in one.scores:
-            continue
-        scores, lead = one.scores[choice], made.gains.get(choice)
-        gained = "" if lead is None else _gain(advice, lead)
-        mark = Cell(text=CHOICES[choice], strong=choice == made.choice)
-        rows.append((mark, Cell(text=show(one.metric, float(scores.mean()))), Cell(text=gained)))
-        record = {"choice": choice, "mean": times * float(scores.mean())}
-        if lead is not None:
-            record |= {f"gain {part}": times * getattr(lead, part) for part in _PARTS}
-        records.append(record)
-    note = (
-        f"Mean over {len(one.seeds)} repetitions. Gain of the verdict's choice over each, with the "
-        "95 % interval for new data (Nadeau and Bengio 2003)."
-    )
-    columns = ("choice", heading(one.metric), f"gain of {CHOICES[made.choice]}")
-    return Table(
-        name="table",
-        title="The choices",
-        columns=columns,
-        rows=tuple(rows),
-        records=tuple(records),
-        notes=(note,),
-    )
-
-
-_PARTS = ("mean", "low", "high")
-
-
-def sites_table(advice: Advice) -> Table:
-    """Every client by name."""
-    one = advice.repetitions
-    known = [choice for choice in CHOICES if choice in one.scores]
-    made = advice.verdict
-    chosen, other = pair_of(made)
-    rows, records = [], []
-    for client, site in enumerate(sites(advice)):
-        gained = "–" if site.gain is None else _gain(advice, site.gain)
-        cells = [Cell(text=show(one.metric, site.means[choice])) for choice in known]
-        told = Cell(text=gained, detail=site.says)
-        calibrated = {choice: float(by[client]) for choice, by in advice.calibration.items()}
-        off = Cell(text=_excess(advice, calibrated.get(made.choice, math.nan)))
-        rows.append((Cell(text=site.name), Cell(text=str(site.rows)), *cells, off, told))
-        record = {"client": site.name, "rows": site.rows, **site.means, "says": site.says}
-        record |= {f"calibration {choice}": value for choice, value in calibrated.items()}
-        if site.gain is not None:
-            record |= {f"gain {part}": getattr(site.gain, part) for part in _PARTS}
-        records.append(record)
-    wide = (
-        f"“Too few rows”: fewer than {_FEWEST} test rows in a repetition, or an interval around 0 "
-        f"that is wider than ± {_size(advice, _SMALL * advice.margin)}."
-    )
-    each = "Of each client by itself: the intervals are not corrected for the number of clients."
-    return Table(
-        name="clients",
-        title="Who gains and who loses",
-        columns=(
-            *("client", "rows", *known, f"calibration of {CHOICES[made.choice]}"),
-            f"{CHOICES[chosen]} over {CHOICES[other]}",
-        ),
-        rows=tuple(rows),
-        records=tuple(records),
-        notes=(wide, each, _CALIBRATION),
-    )
-
-
-_CALIBRATION = (
-    "Calibration, over the test rows of all repetitions: of classes how sure the model is on "
-    "average (the probability of what it says), minus how often it is right; above zero it is too "
-    "sure. Of yes-or-no labels and of numbers: the mean of what is said minus that of what is true."
-)
-
-
-def _excess(advice: Advice, value: float) -> str:
-    """A calibration, with its sign."""
-    if math.isnan(value):
-        return "–"
-    if in_percent(advice.metric) or advice.repetitions.better == "higher":
-        return f"{100 * value:+.1f} points"
-    return f"{value:+.{_digits(advice.margin)}f}"
-
-
-def relations_table(advice: Advice) -> Table:
-    """How the test rows of every group fare under the models of the others."""
-    members, rows, records = advice.members(), [], []
-    for one in advice.relations:
-        values = (one.own, one.others, one.corrected)
-        shown = [Cell(text=show(one.metric, value)) for value in values]
-        lead = Cell(text=_shown(one.metric, one.lead, advice.margin))
-        rows.append((Cell(text=members[one.group]), *shown, lead))
-        times = factor(one.metric)
-        found = zip(("own", "others", "corrected"), values, strict=True)
-        record = {"group": members[one.group], **{name: times * value for name, value in found}}
-        records.append(record | {f"lead {p}": times * getattr(one.lead, p) for p in _PARTS})
-    note = (
-        "The mean over repetitions. Corrected: with the probabilities times the ratio of the "
-        "groups' shares of labels. Where a group's own model is no better than these, the groups "
-        "do not differ in the relation of inputs and label, apart from those shares."
-    )
-    metric = inside(heading(advice.relations[0].metric))
-    return Table(
-        name="relation",
-        title="One group's model on another's rows",
-        columns=(
-            *(
-                "test rows of",
-                f"own model, {metric}",
-                "models of the others",
-                "the same, corrected",
-            ),
-            "lead of its own over these",
-        ),
-        rows=tuple(rows),
-        records=tuple(records),
-        notes=(note,),
-    )
-
-
-def differences_table(advice: Advice) -> Table:
-    """In what the groups differ, the largest difference of inputs first."""
-    members, rows, records = advice.members(), [], []
-    for one in advice.differences[:_MOST_INPUTS]:
-        more, less = (members[group] for group in one.groups)
-        by_chance = "" if math.isnan(one.chance) else f"± {one.chance:.2f} by chance"
-        size = Cell(text=f"{one.size:.2f}", detail=by_chance)
-        rows.append((Cell(text=one.what), size, Cell(text=more), Cell(text=less)))
-        records.append({"what": one.what, "size": one.size, "chance": one.chance})
-    notes = (
-        "Inputs and numbers: difference of means in standard deviations. Classes: total variation "
-        "of their shares. The groups were made of these rows, so nothing is tested here.",
-    )
-    return Table(
-        name="differences",
-        title="In what the groups differ",
-        columns=("what", "difference", "of the group", "from the group"),
-        rows=tuple(rows),
-        records=tuple(records),
-        notes=notes,
-    )
-
-
-def _gain(advice: Advice, one: Paired) -> str:
+def gained(advice: Advice, one: Paired) -> str:
     """A mean difference with its interval, as a reader sees the metric."""
-    return _shown(advice.metric, one, advice.margin)
+    return shown(advice.metric, one, advice.margin)
 
 
-def _shown(metric: str, one: Paired, margin: float) -> str:
+def shown(metric: str, one: Paired, margin: float) -> str:
     """A mean difference of a metric with its interval."""
     times = factor(metric)
-    digits = 1 if in_percent(metric) else _digits(margin)
-    mean, low, high = (f"{times * value:+.{digits}f}" for value in (one.mean, one.low, one.high))
+    places = 1 if in_percent(metric) else digits(margin)
+    mean, low, high = (f"{times * value:+.{places}f}" for value in (one.mean, one.low, one.high))
     return f"{mean} [{low}, {high}]{' points' if in_percent(metric) else ''}"
 
 
-def _size(advice: Advice, size: float) -> str:
+def sized(advice: Advice, size: float) -> str:
+    """A difference without its sign, as a reader sees the metric."""
     if in_percent(advice.metric):
         return f"{100 * size:g} points"
     return f"{size:.2g}"
 
 
-def _digits(margin: float) -> int:
+def digits(margin: float) -> int:
     """Decimals in which a tenth of what matters is seen."""
     return max(0, math.ceil(-math.log10(margin)) + 1)
 

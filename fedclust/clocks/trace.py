@@ -6,6 +6,7 @@ import csv
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from fedclust.helpers.rng import Stream
 _NUMBERS = ("speed", "down", "up")
 _HOURS = ("from", "to")
 _DAY = 24
+_TINY, _HUGE = 1e-300, 1e300  # what stands for 0 and infinity where these are none
 _NEEDED = "client, speed, down, up and optionally from, to"
 
 
@@ -79,23 +81,12 @@ def _rows(path: Path) -> Iterator[tuple[int, int, Mapping[str, float]]]:
         if None in row:  # more fields than names
             raise DataError(f"{path}, line {line}: {len(names)} fields are needed, as in its head")
 
-        def number(name: str, low: float, high: float, words: str) -> float:
-            text = (row[name] or "").strip()  # noqa: B023 - called within the loop
-            try:
-                value = float(text)
-            except ValueError:
-                value = math.nan
-            if not low <= value <= high:
-                raise DataError(f"{path}, line {line}: {name}={text[:40]} is no {words}")  # noqa: B023
-            return value
-
+        number = partial(_number, f"{path}, line {line}", row)
         client = number("client", 0, 1e7, "client's number: 0, 1, …")
         if client != int(client):
             raise DataError(f"{path}, line {line}: client={client} is no client's number: 0, 1, …")
-        most = {"speed": 1e300}
-        tiny = 1e-300
         values = {
-            name: number(name, tiny, most.get(name, math.inf), "number above 0")
+            name: number(name, _TINY, _HUGE if name == "speed" else math.inf, "number above 0")
             for name in _NUMBERS
         }
         always = not any((row.get(name) or "").strip() for name in _HOURS)
@@ -109,3 +100,17 @@ def _rows(path: Path) -> Iterator[tuple[int, int, Mapping[str, float]]]:
                 "never on; leave both empty for one that always is"
             )
         yield line, int(client), values | hours
+
+
+def _number(
+    where: str, row: Mapping[str, str | None], name: str, low: float, high: float, words: str
+) -> float:
+    """The number of a column; DataError if it is none, or not in [low, high]."""
+    text = (row[name] or "").strip()
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not low <= value <= high:
+        raise DataError(f"{where}: {name}={text[:40]} is no {words}")
+    return value

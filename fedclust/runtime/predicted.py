@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -18,9 +19,6 @@ from fedclust.datasets.series import Series
 from fedclust.helpers.errors import DataError, require, some_of
 from fedclust.runtime.placing import by_inputs, by_loss, placed_rightly
 from fedclust.runtime.trained import Trained
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MEMBERS = 4  # clients that a model is named by
 By = Literal["own", "labels", "inputs", "only"]
@@ -87,17 +85,13 @@ def predicted(trained: Trained, table: pd.DataFrame | Path, client: str | None =
     trained.pool(frame, 0)  # refuses what is odd by its row in the whole table
     column = _client_column(trained)
     names = [client] * len(frame) if client is not None else _names(frame[column], column)
-    rows: Mapping[str, NDArray[np.int64]] = {
-        name: np.flatnonzero([one == name for one in names]) for name in dict.fromkeys(names)
-    }
+    rows = {name: np.flatnonzero(np.array(names) == name) for name in dict.fromkeys(names)}
     chooser = _Chooser(trained)
     placed = []
     for name, own in rows.items():
         targets, there = _targets(trained, frame.iloc[own])
         placed.append(chooser.placed(name, frame.iloc[own], frame.iloc[own[there]], targets))
     parts = [_said(trained, frame.iloc[rows[one.client]], one) for one in placed]
-    import pandas as pd
-
     said = pd.concat(parts).iloc[np.argsort(np.concatenate(list(rows.values())))]
     said.index = frame.index
     is_by_inputs = any(one.by == "inputs" for one in placed)
@@ -110,8 +104,6 @@ def _forecast(
     """The next steps of every series, by the model of its client; a new client's own past says
     which model fits it.
     """
-    import pandas as pd
-
     allowed = "a file with the column of the clients" if loader.client else "a folder of files"
     fits = isinstance(path, Path) and path.is_dir() == (loader.client is None)
     require(fits and client is None, "the series", path, f"{allowed}, as the job had it")
@@ -148,8 +140,6 @@ def _label_columns(trained: Trained) -> list[str]:
 
 def _read(trained: Trained, table: pd.DataFrame | Path, *, needs_client: bool) -> pd.DataFrame:
     """The table with all columns that are read; DataError if one is missing."""
-    import pandas as pd
-
     inputs, column = trained.inputs(), _client_column(trained)
     if isinstance(table, Path):
         words = [column, *(_label_columns(trained) if _of_classes(trained) else ())]
@@ -260,8 +250,6 @@ class _Chooser:
 
 def _targets(trained: Trained, rows: pd.DataFrame) -> tuple[Tensor, NDArray[np.bool_]]:
     """Targets of the rows that have all of them, see `Trained.losses`; and which these are [N]."""
-    import pandas as pd
-
     columns = _label_columns(trained)
     if any(name not in rows for name in columns):
         return torch.zeros(0), np.zeros(len(rows), dtype=bool)
@@ -288,8 +276,6 @@ def _targets(trained: Trained, rows: pd.DataFrame) -> tuple[Tensor, NDArray[np.b
 
 def _said(trained: Trained, rows: pd.DataFrame, placed: Placed) -> pd.DataFrame:
     """The frame of one client's rows."""
-    import pandas as pd
-
     said, names = trained.predict(rows, placed.like)
     values, targets = said.numpy(), trained.task().targets
     names = names or [str(place) for place in range(values.shape[1])]

@@ -28,7 +28,6 @@ from fedclust.models.params import Layout
 from fedclust.models.weights import beginning
 
 _AT_ONCE = 1024  # examples of one pass
-_UNIT = ("factor", "offset")
 _AGAIN = "run the job again, a finished one after deleting its folder"
 
 
@@ -107,14 +106,11 @@ class Trained:
             DataError: the examples are not like those of the job.
             ConfigError, RunFolderError: see `network`.
         """
-        about = self.about
         if isinstance(given, str | Path):
             given = self.table(Path(given), self.inputs())
-        said = self.task().predict(self.outputs(given, client))
-        if "factor" in about["outputs"]:
-            factor, offset = (torch.tensor(about["outputs"][k]).double() for k in _UNIT)
-            said = said * factor + offset
-        return said, list(about["outputs"]["names"])
+        factor, offset = self._unit()
+        said = self.task().predict(self.outputs(given, client)) * factor + offset
+        return said, list(self.about["outputs"]["names"])
 
     def outputs(self, given: Any, client: int | str) -> Tensor:
         """What the network of a client gives for new examples, [N, Y] float64; see `predict`."""
@@ -140,11 +136,18 @@ class Trained:
         Args:
             targets: [N] numbers of classes, or [N, T] flags or numbers in the unit of the file.
         """
-        about = self.about
-        if "factor" in about["outputs"]:
-            factor, offset = (torch.tensor(about["outputs"][k]).double() for k in _UNIT)
+        if self.task().targets != "classes":
+            factor, offset = self._unit()
             targets = (targets - offset) / factor
         return self.task().loss(self.outputs(given, client), targets)
+
+    def _unit(self) -> tuple[Tensor, Tensor]:
+        """What numbers of the pool are multiplied by, and what is added, for the unit of the file;
+        1 and 0 of what are no numbers.
+        """
+        unit = {"factor": 1.0, "offset": 0.0} | self.about["outputs"]
+        factor, offset = (torch.tensor(unit[k]).double() for k in ("factor", "offset"))
+        return factor, offset
 
     def models(self) -> Tensor:
         """[M] which model each client uses, a number for each that is not another's; -1 for clients

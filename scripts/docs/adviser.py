@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fedclust.commands.advise import searches_of
+from fedclust.helpers import prose
 from fedclust.launch.typed import Typed
 from fedclust.metrics.contingency import contingency
 from fedclust.metrics.recovery import adjusted_rand_index
@@ -247,40 +248,32 @@ def _share(part: int, whole: int) -> str:
 
 def _null(table: pd.DataFrame) -> str:
     """The table of federations without groups, with a last row of all."""
-    lines = [
-        "| federations | groups claimed | interval of groups above 0 | one model or alone claimed "
-        "| cannot be told |",
-        "|---|---|---|---|---|",
-    ]
+    lines = []
     kinds = [(kind, table[table["kind"] == kind]) for kind in NULL]
     for kind, some in [*kinds, ("all", table[table["kind"].isin(NULL)])]:
         told = some["verdict"] != "open"
         groups = told & (some["choice"] == "groups")
         counts = (groups, some["low"] > 0, told & ~groups, ~told)
-        cells = [_share(int(one.sum()), len(some)) for one in counts]
-        lines.append(f"| {kind} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([kind, *(_share(int(one.sum()), len(some)) for one in counts)])
+    head = ["federations", "groups claimed", "interval of groups above 0"]
+    return prose.table([*head, "one model or alone claimed", "cannot be told"], lines, 5)
 
 
 def _planted(table: pd.DataFrame) -> str:
     """The table of federations with planted differences."""
-    lines = [
-        "| federations | rows of a client | right | as good | open | wrong "
-        "| groups exactly found | given away, points |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    lines = []
     for (kind, rows), some in table[table["kind"].isin(PLANTED)].groupby(["kind", "rows"]):
         truth, told = KINDS[str(kind)].truth, some["verdict"] != "open"
         right = int((told & some["choice"].isin(truth)).sum())
         left = some["left"].str.split().map(lambda names, truth=truth: bool({*names} & {*truth}))
         opened = int((~told & left).sum())
-        found = f"{int((some['ari'] == 1).sum())}" if KINDS[str(kind)].grouped else "–"
         good = int((told & ~some["choice"].isin(truth) & (some[GIVEN] < _POINT)).sum())
         wrong = len(some) - right - opened - good
-        counts = f"{right} | {good} | {opened} | {wrong} | {found}"
+        found = f"{int((some['ari'] == 1).sum())}" if KINDS[str(kind)].grouped else "–"
         away = f"{100 * some[GIVEN].mean():.1f}"  # of those whose scores are kept
-        lines.append(f"| {kind} ({len(some)}) | {rows} | {counts} | {away} |")
-    return "\n".join(lines)
+        lines.append([f"{kind} ({len(some)})", rows, right, good, opened, wrong, found, away])
+    head = ["federations", "rows of a client", "right", "as good", "open", "wrong"]
+    return prose.table([*head, "groups exactly found", "given away, points"], lines, 1)
 
 
 def _given(scores: str, choice: str) -> float:
@@ -312,23 +305,17 @@ def _replace(name: str, made: str) -> None:
 def _natural(folder: Path) -> str:
     """The table of what was said of natural federations."""
     names = {"alone": "alone", "one": "one model", "adapted": "adapted", "groups": "groups"}
-    lines = [
-        f"| federation | clients | rows | measured | {' | '.join(names.values())} | verdict |",
-        "|---|---:|---:|---|---:|---:|---:|---:|---|",
-    ]
+    rows = []
     for file in sorted(folder.glob("*/advice/verdict.json")):
         said = json.loads(file.read_text(encoding="utf-8"))
         made, times = said["verdict"], 1 if said["margin"] != _POINT else 100
+        told = f"{made['kind']}: {', '.join(names[choice] for choice in made['left'])}"
         means = [float(np.mean(said["scores"][choice])) * times for choice in names]
-        cells = " | ".join(f"{mean:.{1 if times == 100 else 3}f}" for mean in means)
-        told = {"shown": "shown: ", "enough": "enough: ", "open": "open: "}[made["kind"]]
-        told += ", ".join(names[choice] for choice in made["left"])
-        metric = said["metric"].replace("_", " ")
-        lines.append(
-            f"| {file.parts[-3]} | {len(said['groups'])} | {said['rows']:,} | {metric} | {cells} "
-            f"| {told} |"
-        )
-    return "\n".join(lines)
+        scores = [f"{mean:.{1 if times == 100 else 3}f}" for mean in means]
+        first = [file.parts[-3], said["metric"].replace("_", " "), told]
+        rows.append([*first, len(said["groups"]), f"{said['rows']:,}", *scores])
+    head = ["federation", "measured", "verdict", "clients", "rows", *names.values()]
+    return prose.table(head, rows, 3)
 
 
 def main(arguments: list[str]) -> None:

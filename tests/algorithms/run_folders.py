@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 import torch
 from states import assert_same_bits
 
+from fedclust.config.build import build
+from fedclust.helpers.errors import Interrupted
+from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
+from fedclust.runtime.run import run
 
 
 class Interrupting(Silent):
@@ -25,6 +30,18 @@ class Interrupting(Silent):
     def round(self, t: int, values: Mapping[str, float]) -> None:
         if t in self._after:
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+def assert_pieces_make_the_whole(config: Mapping[str, Any], tmp_path: Path) -> None:
+    """A job that is interrupted three times leaves what it leaves in one piece."""
+    job = build(config)
+    run(job, RunFolder(tmp_path / "whole", config), Silent())
+    pieces, after = RunFolder(tmp_path / "pieces", config), (1, 4, 5)
+    for _ in after:
+        with pytest.raises(Interrupted):
+            run(build(config, like=job), pieces, Interrupting(after))
+    run(build(config, like=job), pieces, Silent())
+    assert_same_runs(tmp_path / "whole", tmp_path / "pieces")
 
 
 def rounds_of(folder: Path) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from planted import (
     same,
     simulate,
 )
-from run_folders import Interrupting, assert_same_runs
+from run_folders import assert_pieces_make_the_whole
 
 from fedclust.algorithms.layers.compressing import _Compressed, _Compressing, compressing
 from fedclust.config.build import build
@@ -31,7 +31,7 @@ from fedclust.core.front import Train
 from fedclust.core.kept import Kept
 from fedclust.core.types import Cost
 from fedclust.engines.loop import LoopEngine
-from fedclust.helpers.errors import ConfigError, Interrupted
+from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
@@ -298,14 +298,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     name: str, algorithm: str, tmp_path: Path
 ) -> None:
     config = config_of(algorithm, f"compression={name}")
-    job = build(config)
-    run(job, RunFolder(tmp_path / "whole", config), Silent())
-    pieces, after = RunFolder(tmp_path / "pieces", config), (1, 4, 5)
-    for _ in after:
-        with pytest.raises(Interrupted):
-            run(build(config, like=job), pieces, Interrupting(after))
-    run(build(config, like=job), pieces, Silent())
-    assert_same_runs(tmp_path / "whole", tmp_path / "pieces")
+    assert_pieces_make_the_whole(config, tmp_path)
 
 
 def test_bytes_are_counted_to_the_bit(tmp_path: Path) -> None:

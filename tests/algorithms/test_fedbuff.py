@@ -12,19 +12,14 @@ import pytest
 import torch
 from digits_jobs import config_of
 from planted import configured, copied, engine_for, federation, rounds_of, same, simulate
-from run_folders import Interrupting, assert_same_runs
+from run_folders import assert_pieces_make_the_whole
 from test_timing import devices, seconds, timed
 
 from fedclust.algorithms.fedbuff import FedBuff
 from fedclust.algorithms.parts.arrivals import Order
-from fedclust.config.build import build
 from fedclust.core.clock import Pace
 from fedclust.core.front import Train
 from fedclust.engines.loop import LoopEngine
-from fedclust.helpers.errors import Interrupted
-from fedclust.runtime.folder import RunFolder
-from fedclust.runtime.progress import Silent
-from fedclust.runtime.run import run
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5, 0.25])
@@ -142,11 +137,4 @@ def test_it_continues_from_a_file() -> None:
 @pytest.mark.parametrize("algorithm", ["fedbuff", "fedasync"])
 def test_an_interrupted_run_ends_with_the_same_bits(algorithm: str, tmp_path: Path) -> None:
     config = config_of(algorithm, "clock=devices", "clock.speed_spread=1", "compression=top_k")
-    job = build(config)
-    run(job, RunFolder(tmp_path / "whole", config), Silent())
-    pieces, after = RunFolder(tmp_path / "pieces", config), (1, 4, 5)
-    for _ in after:
-        with pytest.raises(Interrupted):
-            run(build(config, like=job), pieces, Interrupting(after))
-    run(build(config, like=job), pieces, Silent())
-    assert_same_runs(tmp_path / "whole", tmp_path / "pieces")
+    assert_pieces_make_the_whole(config, tmp_path)

@@ -23,7 +23,7 @@ from planted import (
     same,
     simulate,
 )
-from run_folders import Interrupting, assert_same_runs
+from run_folders import Interrupting, assert_pieces_make_the_whole, assert_same_runs
 
 from fedclust.algorithms.layers.timing import Plain, _Timed
 from fedclust.config.build import build
@@ -289,14 +289,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     algorithm: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:
     config = config_of(algorithm, *clock_of("devices", *options))
-    job = build(config)
-    run(job, RunFolder(tmp_path / "whole", config), Silent())
-    pieces, after = RunFolder(tmp_path / "pieces", config), (1, 4, 5)
-    for _ in after:
-        with pytest.raises(Interrupted):
-            run(build(config, like=job), pieces, Interrupting(after))
-    run(build(config, like=job), pieces, Silent())
-    assert_same_runs(tmp_path / "whole", tmp_path / "pieces")
+    assert_pieces_make_the_whole(config, tmp_path)
 
 
 def test_every_method_meets_the_same_devices_and_participants() -> None:

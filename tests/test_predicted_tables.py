@@ -129,6 +129,8 @@ def test_what_cannot_be_predicted_is_said_in_a_line() -> None:
             result.predicted(changed)
     with pytest.raises(ConfigError, match="client"):
         result.predicted(whole, client="")
+    # whose model is known needs no labels, whatever they are
+    assert len(result.predicted(whole.assign(ill="maybe")).frame) == len(whole)
 
 
 def test_series_are_continued_by_the_model_that_fits_their_past(tmp_path: Path) -> None:

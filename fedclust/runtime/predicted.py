@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from fedclust.config.build import build
 from fedclust.config.objects import Objects
 from fedclust.datasets.series import Series
+from fedclust.datasets.windows import Values
 from fedclust.helpers.errors import DataError, require, some_of
 from fedclust.runtime.placing import by_inputs, by_loss, placed_rightly
 from fedclust.runtime.trained import Trained
@@ -89,8 +91,8 @@ def predicted(trained: Trained, table: pd.DataFrame | Path, client: str | None =
     chooser = _Chooser(trained)
     placed = []
     for name, own in rows.items():
-        targets, there = _targets(trained, frame.iloc[own])
-        placed.append(chooser.placed(name, frame.iloc[own], frame.iloc[own[there]], targets))
+        given = frame.iloc[own]
+        placed.append(chooser.placed(name, given, partial(_labelled, trained, given)))
     parts = [_said(trained, frame.iloc[rows[one.client]], one) for one in placed]
     said = pd.concat(parts).iloc[np.argsort(np.concatenate(list(rows.values())))]
     said.index = frame.index
@@ -113,12 +115,8 @@ def _forecast(
             raise DataError(
                 f"the series of {name} has {len(values)} steps: {loader.length} are needed"
             )
-        past, ahead = np.zeros((0, values.shape[1], loader.length)), np.zeros((0, loader.horizon))
-        if len(values) >= loader.length + loader.horizon:
-            past, ahead = loader.pairs(values)
         last = values[-loader.length :].T[None, None].astype(np.float32)
-        targets = torch.tensor(ahead, dtype=torch.float64)
-        one = chooser.placed(name, last, past[:, None].astype(np.float32), targets)
+        one = chooser.placed(name, last, partial(_windows, loader, values))
         said, _ = trained.predict(last, one.like)
         content: dict[str, Any] = {"client": name, "model": one.model, "by": one.by}
         content |= {"sure": one.sure, "step": range(1, loader.horizon + 1)}
@@ -127,6 +125,14 @@ def _forecast(
     by_inputs = any(one.by == "inputs" for one in placed)
     frame = pd.concat(parts, ignore_index=True)
     return Predicted(frame, placed, chooser.rightly() if by_inputs else None)
+
+
+def _windows(loader: Series, values: Values) -> tuple[NDArray[np.float32], Tensor]:
+    """The windows of a series [steps, C], and what followed each; none of a short one."""
+    if len(values) < loader.length + loader.horizon:
+        return np.zeros((0, 1, values.shape[1], loader.length), np.float32), torch.zeros(0)
+    past, ahead = loader.pairs(values)
+    return past[:, None].astype(np.float32), torch.tensor(ahead, dtype=torch.float64)
 
 
 def _client_column(trained: Trained) -> str:
@@ -186,8 +192,12 @@ class _Chooser:
         self._first = [int(np.flatnonzero(self._model == one)[0]) for one in used]
         self._inputs: list[NDArray[np.float64]] | None = None
 
-    def placed(self, name: str, given: Any, labelled: Any, targets: Tensor) -> Placed:
-        """The model of a client with these examples, of which those `labelled` have targets."""
+    def placed(
+        self, name: str, given: Any, labelled_of: Callable[[], tuple[Any, Tensor]]
+    ) -> Placed:
+        """The model of a client with these examples; of a new one `labelled_of` is asked, for those
+        that have targets and these, see `Trained.losses`.
+        """
         number = self._number(name)
         if number is not None and self._model[number] >= 0:
             return Placed(name, number, self._words(number), "own")
@@ -195,6 +205,7 @@ class _Chooser:
         if len(self._first) == 1:
             return Placed(name, self._first[0], self._words(self._first[0]), "only")
         seed = self._trained.seed
+        labelled, targets = labelled_of()
         if len(labelled):
             fit = by_loss(
                 np.stack(
@@ -248,20 +259,17 @@ class _Chooser:
         return self._inputs
 
 
-def _targets(trained: Trained, rows: pd.DataFrame) -> tuple[Tensor, NDArray[np.bool_]]:
-    """Targets of the rows that have all of them, see `Trained.losses`; and which these are [N]."""
+def _labelled(trained: Trained, rows: pd.DataFrame) -> tuple[pd.DataFrame, Tensor]:
+    """The rows that have all targets, and these, see `Trained.losses`."""
     columns = _label_columns(trained)
     if any(name not in rows for name in columns):
-        return torch.zeros(0), np.zeros(len(rows), dtype=bool)
-    there = rows[columns].notna().all(axis=1).to_numpy()
-    labelled = rows.loc[there, columns]
+        return rows[:0], torch.zeros(0)
+    labelled = rows[rows[columns].notna().all(axis=1)]
     if not _of_classes(trained):
-        numbers = labelled.apply(pd.to_numeric, errors="coerce")
-        odd = numbers.isna().any(axis=1).to_numpy()
-        require(
-            not odd.any(), ", ".join(columns), labelled[odd].iloc[:1].values.tolist(), "numbers"
-        )
-        return torch.tensor(numbers.to_numpy(dtype=np.float64)), there
+        numbers = labelled[columns].apply(pd.to_numeric, errors="coerce")
+        if numbers.isna().to_numpy().any():
+            raise DataError(f"the table has words in column {', '.join(columns)}: give numbers")
+        return labelled, torch.tensor(numbers.to_numpy(dtype=np.float64))
     classes = trained.about["outputs"]["names"]
     words = _names(labelled[columns[0]], columns[0])
     for word in words:
@@ -271,7 +279,7 @@ def _targets(trained: Trained, rows: pd.DataFrame) -> tuple[Tensor, NDArray[np.b
                 f"the table has {word} in column {columns[0]}: the job knows {known}; leave it "
                 "empty where it is not known"
             )
-    return torch.tensor([classes.index(one) for one in words], dtype=torch.int64), there
+    return labelled, torch.tensor([classes.index(one) for one in words], dtype=torch.int64)
 
 
 def _said(trained: Trained, rows: pd.DataFrame, placed: Placed) -> pd.DataFrame:

@@ -323,7 +323,8 @@ class Runner:
             raise ConfigError(
                 "every repetition would be tested on the same rows, of which no interval says what "
                 "to expect on others: give data that are split anew (dataset.data_seed=null, "
-                "dataset.split=null, dataset.test_share=0.2; of series dataset.blocks=10)"
+                "dataset.split=null, dataset.test_share=0.2; of series dataset.blocks=10; of any "
+                "other data partition=resplit partition@partition.base=natural, or from_file)"
             )
 
     def _put_together(

@@ -113,7 +113,7 @@ def cut(
     emptied = int((count - held_out).argmin())
     allowed = f"a smaller share, since units of client {emptied} and others are held out whole"
     require(int(held_out[emptied]) < int(count[emptied]), "validation", share, allowed)
-    return _some(train, ~given, count - held_out), _some(train, given, held_out)
+    return part_of(train, ~given), part_of(train, given)
 
 
 def apart(
@@ -197,6 +197,7 @@ def _places(order: Tensor, part: Tensor, sizes: Tensor) -> Tensor:
     return place
 
 
-def _some(split: Split, kept: Tensor, count: Tensor) -> Split:
-    """Some rows of a split, [total] bool, `count` [M] of each client."""
+def part_of(split: Split, kept: Tensor) -> Split:
+    """Some rows of a split, [total] bool, of the same clients."""
+    count = torch.bincount(split.owner_and_place()[0][kept], minlength=len(split.count))
     return Split(split.index[kept], torch.cat([count.new_zeros(1), count.cumsum(0)]))

@@ -87,10 +87,15 @@ def _made(name: str, root: str, *, download: bool) -> Any:
 def _copy(name: str, root: str, source: str) -> None:
     """Copy the files of a `downloadable` data set from another data.root, once they can be read."""
     dataset = _made(name, source, download=False)
+    own = Path(source, dataset.folder)
+    if not own.is_dir():
+        raise DataError(
+            f"{name}: {own} not found: {_FROM} must be the folder that holds {dataset.folder}/"
+        )
     dataset.load()
     if Path(source).resolve() != Path(root).resolve():
         to = Path(root, dataset.folder)
-        shutil.copytree(Path(source, dataset.folder), to, dirs_exist_ok=True)
+        shutil.copytree(own, to, dirs_exist_ok=True)
 
 
 def remedy(name: str) -> str:

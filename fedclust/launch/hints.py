@@ -94,6 +94,8 @@ def _wrong_kind(line: str, given: Typed) -> str:
     text = next((one for one in given.texts if line.startswith(f"{head}{one}:")), "")
     key, _, value = text.lstrip("+").partition("=")
     words = "true or false" if "valid bool" in line else allowed(key)
+    if not words and "could not be converted to" in line:
+        words = "a number" if line.endswith("Float") else "a whole number"
     if not words and "Cannot convert 'list'" in line:
         words = "one value, not a list"
     return f"{key}={value or repr(value)} is not allowed: {words}" if text and words else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import subprocess
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ def versions(device: torch.device, engine: str, max_rows: int | None) -> dict[st
     }
 
 
+@cache
 def processor() -> str:
     """The processor's name."""
     cpuinfo = Path("/proc/cpuinfo")
@@ -56,6 +58,7 @@ def _version(package: str) -> str | None:
         return None
 
 
+@cache  # the code that a process has loaded stays; git takes 20 ms or more
 def _commit() -> str | None:
     """The git commit of the package's own checkout, None for an installed package."""
     root = Path(__file__).parent.parent.parent

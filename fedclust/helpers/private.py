@@ -7,7 +7,7 @@ takes a quarter of a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
     from hydra._internal.sources_registry import SourcesRegistry
     from hydra._internal.utils import create_config_search_path, get_args_parser
+    from hydra.core.override_parser.types import Override
     from hydra.core.utils import JobReturn
+    from omegaconf import DictConfig
     from omegaconf._utils import get_yaml_loader
 
 __all__ = [
@@ -77,6 +79,23 @@ def failure_of(done: JobReturn) -> Exception:
     """What stopped a job that has failed; `return_value` would print lines of its own."""
     error: Exception = done._return_value
     return error
+
+
+def put_values(config: DictConfig, job: Sequence[Override], values: Sequence[Override]) -> None:
+    """Put some `values` of a `job` into what is composed of its others, as Hydra does after it has
+    composed them.
+    """
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+
+    ConfigLoaderImpl._apply_overrides_to_config(list(values), config)
+    config.hydra.overrides.task = [one.input_line for one in job]
+    named = config.hydra.job.config.override_dirname
+    config.hydra.job.override_dirname = get_overrides_dirname(
+        overrides=list(job),
+        kv_sep=named.kv_sep,
+        item_sep=named.item_sep,
+        exclude_keys=named.exclude_keys,
+    )
 
 
 def normalised(source: FileConfigSource, path: str) -> str:

@@ -15,6 +15,8 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import OverrideType
 from hydra.core.plugins import Plugins
 from hydra.core.utils import setup_globals
 from hydra.errors import HydraException
@@ -32,7 +34,7 @@ from fedclust.config.references import as_written, at
 from fedclust.config.tree import choices
 from fedclust.helpers.errors import ConfigError, UserError, require
 from fedclust.helpers.files import read_text
-from fedclust.helpers.private import ConfigLoaderImpl, register_resolver
+from fedclust.helpers.private import ConfigLoaderImpl, put_values, register_resolver
 from fedclust.launch import scales
 from fedclust.launch.sweep import is_basic
 from fedclust.launch.typed import Typed, job_folder
@@ -261,13 +263,15 @@ class SweepLoader(ConfigLoaderImpl):
     """What composes the configs of jobs, each once where the jobs run in this process.
 
     Hydra composes every job to see whether it can be, and again to run it: 0.2 to 0.3 s each. The
-    first config is kept, so a file that changes during a sweep changes none of its jobs.
+    first config is kept, so a file that changes during a sweep changes none of its jobs. Jobs of
+    the same choices that differ in values share what is composed of the choices.
     """
 
     def __init__(self, own: Path | None) -> None:
         super().__init__(config_search_path=scales.search_path(own))
         self._own = own
         self._kept: dict[tuple[str, ...], bytes] = {}  # compressed: objects of a config take 1 MB
+        self._of_choices: dict[tuple[str, ...], bytes] = {}
 
     def load_sweep_config(
         self, master_config: DictConfig, sweep_overrides: list[str]
@@ -286,10 +290,28 @@ class SweepLoader(ConfigLoaderImpl):
                 if not (group := one.partition("=")[0].partition("."))[1]
                 or not does_nothing(group[0], chosen.get(group[0], ""), self._own)
             ]
-            config = super().load_sweep_config(master_config, read)
+            config = self._composed(master_config, read)
             if is_basic(master_config.hydra.launcher):  # others compose where they run
                 self._kept[job] = zlib.compress(pickle.dumps(config), level=1)
         OmegaConf.copy_cache(from_config=master_config, to_config=config)
+        return config
+
+    def _composed(self, master: DictConfig, overrides: list[str]) -> DictConfig:
+        """What Hydra composes of a job; where it can be, values put into that of its choices."""
+        parsed = OverridesParser.create().parse_overrides(overrides)
+        is_choice = [self.repository.group_exists(one.key_or_group) for one in parsed]
+        plain = all(one.type is OverrideType.CHANGE for one in parsed)
+        values = [one for one, of_group in zip(parsed, is_choice, strict=True) if not of_group]
+        changed = any("searchpath" in one for one in master.hydra.overrides.hydra)
+        if not plain or changed or any(one.package or one.is_hydra_override() for one in values):
+            return super().load_sweep_config(master, overrides)
+        self.validate_sweep_overrides_legal(parsed, RunMode.RUN, from_shell=True)
+        choices = tuple(t for t, of_group in zip(overrides, is_choice, strict=True) if of_group)
+        if (shared := self._of_choices.get(choices)) is None:
+            shared = pickle.dumps(super().load_sweep_config(master, list(choices)))
+            self._of_choices[choices] = shared
+        config: DictConfig = pickle.loads(shared)
+        put_values(config, parsed, values)
         return config
 
 

@@ -72,13 +72,54 @@ def test_a_sweep_composes_each_job_once_and_starts_what_it_composed(
         sweep = SweepLoader(None)
         jobs = (["rounds=1"], ["rounds=2"])
         first, second = ([sweep.load_sweep_config(master, job) for job in jobs] for _ in range(2))
-        assert [text[-1] for text in composing] == ["rounds=1", "rounds=2"]
+        assert composing == [list(master.hydra.overrides.hydra)]  # what both share
         assert [job.rounds for job in second] == [1, 2]
         assert [OmegaConf.to_yaml(job) for job in first] == [OmegaConf.to_yaml(j) for j in second]
         master.hydra.launcher._target_ = "a.JoblibLauncher"
         for _ in range(2):
             sweep.load_sweep_config(master, jobs[0])
-    assert len(composing) == 2 + 2
+    assert len(composing) == 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "job",
+    [
+        ["solver.lr=0.5"],
+        ["algorithm=ifca", "rounds=3", "algorithm.start=shared"],
+        ["rounds=3", "algorithm=ifca"],
+        ["+tags.a=3", "tags.a=4"],
+        ["~tags"],
+        ["model.hidden=[3,4]", "seeds=[7,8]"],
+        ["experiment=quickstart", "scale=smoke", "rounds=2"],
+        ["solver={lr: 0.25}"],
+    ],
+    ids=" ".join,
+)
+def test_a_job_that_shares_its_choices_is_the_one_hydra_composes(job: list[str]) -> None:
+    typed = Typed(("rounds=1,2",), many=True)
+    with hydra_of_its_own(typed):
+        master = in_mode(Command(typed))
+        hydra = ConfigLoaderImpl(config_search_path=search_path(None))
+        anew = hydra.load_sweep_config(master, list(job))
+        sweep = SweepLoader(None)
+        for other in (["rounds=9"], job):  # the second time from what is shared
+            sweep.load_sweep_config(master, list(other))
+            again = SweepLoader(None)
+            again._of_choices = sweep._of_choices
+            found = again.load_sweep_config(master, list(job))
+            assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(anew)
+            assert OmegaConf.is_struct(found) == OmegaConf.is_struct(anew)
+
+
+def test_a_value_that_cannot_be_is_refused_of_a_job_too() -> None:
+    typed = Typed(("rounds=1,2",), many=True)
+    with hydra_of_its_own(typed):
+        master = in_mode(Command(typed))
+        sweep = SweepLoader(None)
+        for text, said in (("rounds=x", "merging override"), ("round=1", "Could not override")):
+            with pytest.raises(ConfigCompositionException, match=said):
+                sweep.load_sweep_config(master, [text])
 
 
 def test_several_values_are_refused_of_one_job() -> None:

@@ -294,7 +294,9 @@ def test_what_an_experiment_sets_once_reaches_the_algorithms_that_know_it() -> N
 
 
 # methods with a mean of their own, or none
-OWN_MEANS = ("fedasync", "scaffold", "fedsoft", "fedbcd", "jgl", "jgl_epochs", "local")
+OWN_MEANS = (
+    *("fedasync", "ifca_fedasync", "scaffold", "fedsoft", "fedbcd", "jgl", "jgl_epochs", "local"),
+)
 
 
 @pytest.mark.thinned

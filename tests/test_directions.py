@@ -51,14 +51,14 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # kinds in CHOSEN needs none.
 BUDGET = {
     "advise": 1150,
-    "algorithms": 4130,
+    "algorithms": 4250,
     "benchmark": 1250,
     "clocks": 150,
     "cluster_methods": 484,
     "cluster_metrics": 349,
     "commands": 1579,
     "config": 1880,
-    "core": 2580,
+    "core": 2590,
     "datasets": 4375,
     "engines": 5846,
     "files": 218,

@@ -7,6 +7,8 @@ about the work of a synchronous one.
 
 Differs from the paper:
 - The weight rho of the local problem's proximal term is `solver.proximal`, 0 by default.
+- With `num_clusters` there is such a server for each of several models, see
+  `parts/asynchronous.py`; a round is as many arrivals in all.
 - Staleness follows from the clock, and tau is 0 where no model has been made since a client began.
 """
 
@@ -17,7 +19,7 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
-from fedclust.algorithms.parts.arrivals import Asynchronous
+from fedclust.algorithms.parts.asynchronous import Asynchronous
 from fedclust.core.calls import LocalResult
 from fedclust.core.front import Clients
 from fedclust.core.types import Cost
@@ -27,7 +29,7 @@ from fedclust.helpers.ranges import Fraction, NonNegative, Positive
 
 @dataclass(frozen=True, kw_only=True)
 class FedAsync(Asynchronous):
-    """One model for everybody, with which every client's model is mixed when it arrives."""
+    """K models, with which every client's model is mixed when it arrives: with its cluster's."""
 
     alpha: Fraction = 0.6  # weight of a client's model that is not stale
     # how the weight of a stale one falls
@@ -35,7 +37,7 @@ class FedAsync(Asynchronous):
     a: Annotated[Positive, OnlyWithout("staleness", "constant")] = 0.5
     b: Annotated[NonNegative, OnlyWith("staleness", "hinge")] = 4.0
 
-    def counts(self, at_once: int) -> tuple[int, int]:
+    def counts(self, at_once: int) -> tuple[int, int | None]:
         return at_once, 1
 
     def share(self, stale: Tensor) -> Tensor:
@@ -48,14 +50,15 @@ class FedAsync(Asynchronous):
 
     def updated(
         self,
-        model: Tensor,
+        models: Tensor,
         local: LocalResult,
         start: Tensor,
         stale: Tensor,
+        label: Tensor,
         ids: Tensor,
         clients: Clients,
     ) -> tuple[Tensor, Cost]:
-        """One client's model mixed with the server's."""
-        after = model.lerp(local.params, self.share(stale).unsqueeze(1))
+        """One client's model mixed with that of its cluster, in each of some clusters."""
+        mixed = models[label].lerp(local.params, self.share(stale).unsqueeze(1))
         cost = Cost(gradient_steps=int(local.steps.sum()), train_loss=float(local.loss.mean()))
-        return after, cost
+        return models.index_copy(0, label, mixed), cost

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from fedclust.helpers.rng import Stream
 
+FORWARD = 1 / 3  # of the work of a forward and a backward pass, by which examples are counted
+
 
 @dataclass(frozen=True, kw_only=True)
 class Devices:
@@ -80,18 +82,30 @@ class Pace:
         busy: [M] float64 seconds that a plain exchange takes every client's device: one model down,
             local training by the run's solver, one model up.
         over: the share of clients that are sampled in addition, of whom the first ones are kept.
+        received: [M] float64 seconds of it in which the model comes down.
+        passed: [M] float64 seconds that the loss of a model on all examples of a client takes.
     """
 
     devices: Devices
     now: float
     busy: Tensor
     over: float = 0.0
+    received: Tensor | float = 0.0
+    passed: Tensor | float = 0.0
 
     @cached_property
     def seconds(self) -> Tensor:
         """[M] float64 until every client is done with a plain exchange that begins now."""
         ids = torch.arange(len(self.busy))
         return self.devices.done(ids, self.now, self.busy) - self.now
+
+    def choosing(self, num_models: int) -> Tensor:
+        """[M] float64 seconds that an exchange takes every client's device in which it is sent so
+        many models, and computes the loss of each if they are several, and trains one of them.
+        """
+        if num_models == 1:
+            return self.busy
+        return self.busy + (num_models - 1) * self.received + num_models * self.passed
 
     def first(self, clients: Tensor, count: int) -> Tensor:
         """The `count` of the clients [A] that are done first; of equals the first in the list."""

@@ -200,7 +200,7 @@ AVERAGING = [  # the others refuse another aggregation, or need true groups
     for name in ALGORITHMS
     if name
     not in ("feroma", "jgl", "jgl_epochs", "local", "fedasync", "fedbcd", "fedsoft", "scaffold")
-    and name != "oracle"
+    and name not in ("oracle", "ifca_fedasync")
 ]
 
 

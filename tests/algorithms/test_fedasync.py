@@ -42,7 +42,7 @@ def test_a_client_at_a_time_with_all_the_weight_is_fedavg() -> None:
     states, _ = simulate(method, rounds)
     plain, _ = simulate(configured("fedavg"), rounds)
     for one, other in zip(plain, states, strict=True):
-        torch.testing.assert_close(one.model, other.model, atol=1e-6, rtol=0)
+        torch.testing.assert_close(one.model, other.models, atol=1e-6, rtol=0)
 
 
 def test_two_rounds_by_hand() -> None:
@@ -60,11 +60,11 @@ def test_two_rounds_by_hand() -> None:
     start = engine_for(rounds[0].fed).at(rounds[0]).init(rounds[0].stream("init"), 1)
     once = 0.4 * start + 0.6 * trained(start, a, rounds[0])
     twice = 0.4 * once + 0.6 * trained(once, third, rounds[0])
-    torch.testing.assert_close(first.model, twice, atol=1e-6, rtol=0)
-    assert (first.made, first.now, first.training.tolist()) == (2, 2, [b])
+    torch.testing.assert_close(first.models, twice, atol=1e-6, rtol=0)
+    assert (first.made.tolist(), first.now, first.training.tolist()) == ([2], 2, [b])
     assert seconds(costs) == pytest.approx([2])
     assert (costs[1].models_down, costs[1].models_up) == (3, 2)
     # b, which began from the first model, is stale by how many have been made since
     states, _ = simulate(method, rounds[1:], first)
-    assert states[-1].made == 4
+    assert states[-1].made.tolist() == [4]
     assert b not in states[-1].training.tolist() or states[-1].now < 10

@@ -32,10 +32,10 @@ def test_with_equal_devices_and_a_buffer_of_the_cohort_it_is_fedavg(
     plain, _ = simulate(configured("fedavg", key), rounds, kind=LoopEngine)
     states, costs = simulate(configured("fedbuff", key), rounds, kind=LoopEngine)
     for one, other in zip(plain, states, strict=True):
-        torch.testing.assert_close(one.model, other.model, atol=1e-6, rtol=0)
+        torch.testing.assert_close(one.model, other.models, atol=1e-6, rtol=0)
     cohort = len(rounds[0].cohort)
     assert [(cost.models_down, cost.models_up) for cost in costs[1:]] == [(cohort, cohort)] * 7
-    assert states[-1].made == 7
+    assert states[-1].made.tolist() == [7]
 
 
 def test_equal_devices_last_as_fedavg() -> None:
@@ -44,14 +44,14 @@ def test_equal_devices_last_as_fedavg() -> None:
     states, costs = simulate(timed("fedbuff", own), rounds)
     plain, others = simulate(timed("fedavg", own), rounds)
     assert seconds(costs) == pytest.approx(seconds(others))
-    torch.testing.assert_close(states[-1].model, plain[-1].model, atol=1e-6, rtol=0)
+    torch.testing.assert_close(states[-1].models, plain[-1].model, atol=1e-6, rtol=0)
 
 
-def order_of(busy: list[float], buffer: int, *, at_once: int, rnd: Any, now: float = 0.0) -> Order:
+def order_of(busy: list[float], count: int, *, at_once: int, rnd: Any, now: float = 0.0) -> Order:
     """Who arrives first, of clients that are busy for so many seconds."""
     pace = Pace(devices=devices(1.0), now=now, busy=torch.tensor(busy).double())
-    order = Order([], now, 0, buffer)
-    order.run(buffer, at_once, replace(rnd, pace=pace))
+    order = Order([], now)
+    order.run(count, at_once, replace(rnd, pace=pace))
     return order
 
 
@@ -69,7 +69,9 @@ def test_the_order_of_arrivals_by_hand() -> None:
     assert [(one.client, one.done) for one in order.arrivals] == [(b, 1), (d, 3), (a, 4)]
     assert [(one.client, one.done) for one in order.training] == [(c, 9), (e, 53)]
     assert (order.now, order.num_begun) == (4, 5)
-    assert {one.version for one in (*order.arrivals, *order.training)} == {0}
+    begun = [[one.client for one in moment.begun] for moment in order.moments]
+    assert begun == [sorted([a, b, c]), [d], [e]]
+    assert sorted(one.place for one in (*order.arrivals, *order.training)) == [0, 1, 2, 3, 4]
 
 
 def test_what_arrives_together_is_received_before_anything_is_sent() -> None:
@@ -99,7 +101,8 @@ def test_a_stale_update_counts_less() -> None:
     start = torch.cat([old, new])
     local = clients.train(Train(start, torch.arange(2), ids, method.solver))
     stale = torch.tensor([3.0, 0.0])
-    found, cost = method.updated(new, local, start, stale, ids, clients)
+    label = torch.zeros_like(ids)
+    found, cost = method.updated(new, local, start, stale, label, ids, clients)
     want = new + ((local.params[0] - old) / 2 + local.params[1] - new) / 2
     torch.testing.assert_close(found, want)
     assert cost.gradient_steps == 8
@@ -113,7 +116,7 @@ def test_staleness_is_counted_in_models() -> None:
 
     class Watched(FedBuff):
         def updated(self, *given: Any) -> Any:
-            seen.append((given[4].tolist(), given[3].tolist()))
+            seen.append((given[5].tolist(), given[3].tolist()))
             return super().updated(*given)
 
     method = Watched(solver=configured("fedavg").solver, buffer=11)

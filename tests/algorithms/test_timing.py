@@ -26,6 +26,7 @@ from planted import (
 from run_folders import Interrupting, assert_pieces_make_the_whole, assert_same_runs
 
 from fedclust.algorithms.layers.timing import Plain, _Timed
+from fedclust.algorithms.parts.asynchronous import Asynchronous
 from fedclust.config.build import build
 from fedclust.core.clock import Devices
 from fedclust.core.front import Gradient
@@ -146,7 +147,7 @@ def test_every_question_is_counted() -> None:
     [
         pytest.param(name, marks=() if name in ("fedavg", "ifca", "lcfl") else pytest.mark.full)
         for name in ALGORITHMS
-        if name not in ("fedasync", "fedbuff")  # which follow the clock
+        if not isinstance(configured(name), Asynchronous)  # which follow the clock
     ],
 )
 def test_a_clock_without_a_deadline_changes_no_result(name: str) -> None:

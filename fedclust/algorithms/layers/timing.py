@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from fedclust.core.calls import Alignment, LocalResult, MeanResult
-from fedclust.core.clock import Clock, Devices, Pace
+from fedclust.core.clock import FORWARD, Clock, Devices, Pace
 from fedclust.core.front import Clients, Gradient, Layer, Train
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round
@@ -32,8 +32,6 @@ from fedclust.core.verbs import Algorithm
 from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.ops import on_host
 from fedclust.models.params import Layout
-
-_FORWARD = 1 / 3  # of the work of a forward and a backward pass
 
 
 @dataclass(frozen=True)
@@ -68,19 +66,19 @@ class _Measured(Layer):
         return self.behind.train_mean(asked)
 
     def recalibrated(self, models: Tensor, label: Tensor, ids: Tensor) -> Tensor:
-        self._passes(ids, _FORWARD)
+        self._passes(ids, FORWARD)
         return self.behind.recalibrated(models, label, ids)
 
     def loss(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
-        self._passes(ids, len(models) * _FORWARD, batch_size)
+        self._passes(ids, len(models) * FORWARD, batch_size)
         return self.behind.loss(models, ids, batch_size)
 
     def loss_of_each(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
-        self._passes(ids, _FORWARD, batch_size)
+        self._passes(ids, FORWARD, batch_size)
         return self.behind.loss_of_each(models, ids, batch_size)
 
     def example_losses(self, models: Tensor, ids: Tensor, passes: int | None = None) -> Tensor:
-        self._passes(ids, (len(models) if passes is None else passes) * _FORWARD)
+        self._passes(ids, (len(models) if passes is None else passes) * FORWARD)
         return self.behind.example_losses(models, ids, passes)
 
     def grad(self, asked: Gradient) -> Tensor:
@@ -100,7 +98,7 @@ class _Measured(Layer):
         margin: Tensor | None = None,
     ) -> Alignment:
         back = int(directions.any(1).sum())
-        self._passes(ids, len(models) * _FORWARD + back * (1 - _FORWARD), batch_size)
+        self._passes(ids, len(models) * FORWARD + back * (1 - FORWARD), batch_size)
         return self.behind.align(models, directions, ids, batch_size, margin)
 
 
@@ -161,8 +159,16 @@ class _Timed(Wrapper):
         devices, plain = self.devices[rnd.seed], self.plain
         ids = torch.arange(rnd.fed.num_clients)
         received, sent = (torch.full((len(ids),), x).double() for x in (plain.received, plain.sent))
-        busy = devices.busy(ids, received, plain.examples(rnd), sent)
-        return replace(rnd, pace=Pace(devices=devices, now=now, busy=busy, over=self.over))
+        none, (count,) = torch.zeros_like(sent), on_host(rnd.fed.train.count)
+        pace = Pace(
+            devices=devices,
+            now=now,
+            busy=devices.busy(ids, received, plain.examples(rnd), sent),
+            over=self.over,
+            received=devices.busy(ids, received, none, none),
+            passed=devices.busy(ids, none, FORWARD * count, none),
+        )
+        return replace(rnd, pace=pace)
 
     def _waiting(self, rnd: Round) -> tuple[Round, float]:
         """The round with those that the server waits for, and its seconds at least."""

@@ -51,9 +51,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # kinds in CHOSEN needs none.
 BUDGET = {
     "advise": 1150,
-    "algorithms": 4250,
+    "algorithms": 4290,
     "benchmark": 1250,
-    "clocks": 150,
+    "clocks": 155,
     "cluster_methods": 484,
     "cluster_metrics": 349,
     "commands": 1579,

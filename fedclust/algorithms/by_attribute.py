@@ -41,6 +41,8 @@ class ByAttribute(Method):
     table: Annotated[str | None, OnlyWith("attribute", "table")] = None
     aggregation: Aggregation = "by_samples"
 
+    apart = "clusters"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """The clusters' models."""

@@ -62,6 +62,7 @@ class CFLGP(Method):
     aggregation: Aggregation = "by_samples"
 
     unnoised = "gradients of single clients, which are compared"
+    apart = "clusters"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

@@ -53,6 +53,7 @@ class FedClust(Method):
     aggregation: Aggregation = "by_samples"
 
     unnoised = "last layers of single clients, which are compared"
+    apart = "clusters"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

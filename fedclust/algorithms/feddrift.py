@@ -79,6 +79,11 @@ class FedDrift(Method):
 
     unnoised = "losses of every model"
 
+    @property
+    def apart(self) -> str:
+        """Models between steps, which begin where data change."""
+        return "clusters" if self.every is None else ""
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Models, who uses them, and how good they were."""

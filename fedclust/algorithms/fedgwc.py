@@ -59,6 +59,7 @@ class FedGWC(Method):
     aggregation: Aggregation = "by_samples"
 
     unnoised = "losses of every step"
+    apart = "clusters"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

@@ -105,6 +105,11 @@ class FlexCFL(Method):
 
     unnoised = "updates of single clients, which are compared"
 
+    @property
+    def apart(self) -> str:
+        """Groups that do not move towards each other."""
+        return "" if self.inter_group.rate else "clusters"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Groups, and who belongs to them."""

@@ -58,6 +58,7 @@ class Flux(Method):
     needs_softmax: ClassVar[bool] = True  # as its descriptor
 
     unnoised = "descriptions of data"
+    apart = "clusters"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

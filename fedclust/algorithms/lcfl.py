@@ -68,6 +68,7 @@ class LCFL(Method):
     warmup: Warmup  # how the clients get the models that are compared
 
     unnoised = "models and losses of the warm-up, which are compared"
+    apart = "clusters"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

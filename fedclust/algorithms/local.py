@@ -35,6 +35,7 @@ class Local(Method):
         models: ClientModels  # [M, P], row i belongs to client i
 
     sends: ClassVar[bool] = False
+    apart = "clients"
 
     @property
     def unused(self) -> Mapping[str, str]:

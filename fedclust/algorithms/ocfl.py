@@ -43,6 +43,7 @@ class OCFL(Method):
     aggregation: Aggregation = "by_samples"
 
     unnoised = "updates of single clients, which are compared"
+    apart = "clusters"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

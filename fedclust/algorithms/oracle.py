@@ -25,6 +25,7 @@ class Oracle(Method):
     aggregation: Aggregation = "by_samples"
 
     unnoised = ""
+    apart = "clusters"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

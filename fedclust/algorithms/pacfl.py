@@ -61,6 +61,7 @@ class PACFL(Method):
     aggregation: Aggregation = "by_samples"
 
     unnoised = "directions of data"
+    apart = "clusters"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

@@ -59,6 +59,7 @@ class SattlerCFL(Method):
     aggregation: Shares = "by_samples"
 
     unnoised = "updates of single clients, which are compared"
+    apart = "clusters"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

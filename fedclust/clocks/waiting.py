@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedclust.core.clock import Devices
+from fedclust.core.clock import Devices, Wait
 from fedclust.helpers.ranges import NonNegative, Positive, Ranged
 from fedclust.helpers.rng import Stream
 
@@ -16,6 +16,7 @@ class NoClock(Ranged):
 
     deadline = None
     over = 0.0
+    wait: Wait = "all"
 
     def devices(self, num_clients: int, stream: Stream) -> Devices:  # noqa: ARG002
         return Devices.alike(num_clients, 1.0)
@@ -29,6 +30,8 @@ class Waiting(Ranged):
     deadline: Positive | None = None
     # share of clients that are sampled in addition; of all of them the first ones count
     over: NonNegative = 0.0
+    # for whom the next model of a cluster waits: `all` participants, or those of its `cluster`
+    wait: Wait = "all"
 
 
 def megabits(rate: Tensor) -> Tensor:

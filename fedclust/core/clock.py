@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from fedclust.helpers.rng import Stream
 
+# for whom a server's next model waits: `all` participants, or those of its `cluster`
+Wait = Literal["all", "cluster"]
 FORWARD = 1 / 3  # of the work of a forward and a backward pass, by which examples are counted
 
 
@@ -124,6 +126,11 @@ class Clock(Protocol):
     @property
     def over(self) -> float:
         """See `Pace`."""
+        ...
+
+    @property
+    def wait(self) -> Wait:
+        """For whom the next model of a cluster waits, where the method lets it."""
         ...
 
     def devices(self, num_clients: int, stream: Stream) -> Devices:

@@ -33,6 +33,10 @@ class Traits:
         needs_softmax: whether it reads the losses of a softmax without weights.
         moments: numbers that a server remembers of every parameter of a model.
         slots: numbers that clients keep of every parameter of a model.
+        apart: `clusters` where a client is sent nothing but the model of its cluster, and clusters
+            exchange nothing, but in rounds in which clients are asked for more than training or in
+            which the number of clusters changes; `clients` where each trains alone; "" where it
+            waits for more. Then a clock may have `wait=cluster`.
         unused: keys of a run that its options leave without effect, and why.
     """
 
@@ -47,6 +51,7 @@ class Traits:
     needs_softmax: bool = False
     moments: int = 0
     slots: int = 1
+    apart: str = ""
     unused: Mapping[str, str] = field(default_factory=dict)
 
 

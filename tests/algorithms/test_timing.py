@@ -109,7 +109,7 @@ def test_every_question_is_counted() -> None:
     rnd = rounds_of(federation(), 1)[0]
     method = timed("fedavg", devices(1.0))
     ids = torch.tensor([3, 5])
-    seen = dict[str, list[float]]()
+    seen, began = dict[str, list[float]](), torch.tensor([5.0]).double()
 
     def asking(name: str, ask: Any) -> Any:
         def verb(clients: Any, rnd: Round) -> tuple[Any, Any]:
@@ -137,7 +137,7 @@ def test_every_question_is_counted() -> None:
         "served": (lambda c: c.aside().loss(models, ids), 0),
     }
     for name, (ask, examples) in asked.items():
-        state, _ = method._timed(asking(name, ask), clients, rnd, 5.0, 0.0)
+        state, _ = method._timed(asking(name, ask), clients, rnd, began, 0.0)
         assert seen[name] == pytest.approx([examples, examples, 0]), name
         assert state.elapsed == pytest.approx(5 + examples), name
 

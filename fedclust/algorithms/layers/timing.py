@@ -11,6 +11,14 @@ A round lasts as long as its slowest participant. With a deadline, clients that 
 for a plain exchange (one model down, local training by the run's solver, one model up) drop out,
 and the round lasts at least until the deadline if one of them was sampled. So all methods have the
 same participants; one that sends or computes more may take longer than the deadline.
+
+With `wait=cluster` the model of every cluster has a time of its own, if the method says that
+clusters are `apart`: a participant begins when the model that it is sent is there, and the model is
+there again when the slowest participant of the cluster is done. One without participants stays at
+its time. The round lasts from when the last cluster was done before to when the last one is now.
+Everybody waits for the last one where the number of clusters changes, where clients are asked for
+anything but one training of a model, such as the losses of all clusters' models, and where the data
+of clients change.
 """
 
 from __future__ import annotations
@@ -24,14 +32,37 @@ import torch
 from torch import Tensor
 
 from fedclust.core.calls import Alignment, LocalResult, MeanResult
-from fedclust.core.clock import FORWARD, Clock, Devices, Pace
+from fedclust.core.clock import FORWARD, Clock, Devices, Pace, Wait
 from fedclust.core.front import Clients, Gradient, Layer, Train
 from fedclust.core.solver import Solver
+from fedclust.core.traits import traits_of
 from fedclust.core.types import Cost, Round
 from fedclust.core.verbs import Algorithm
 from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.ops import on_host
 from fedclust.models.params import Layout
+
+
+@dataclass
+class _Given:
+    """Which models clients were given to train in a round."""
+
+    ids: Tensor | None = None  # [C] int64 who trained
+    label: Tensor | None = None  # [C] int64 which model
+    num_models: int = 0  # of how many
+    only: bool = True  # whether nobody was asked for anything else
+
+    def train(self, asked: Train) -> None:
+        """Note who trains, once, for the mean of the round."""
+        self.only &= self.ids is None and asked.purpose == "train"
+        self.ids, self.label, self.num_models = asked.ids, asked.label, len(asked.models)
+
+    def models_of(self, ids: Tensor, rnd: Round) -> Tensor:
+        """Which model the clients `ids` [C] trained, of those that did, [C] int64 on the host."""
+        assert self.ids is not None
+        assert self.label is not None
+        trained, label = on_host(self.ids, self.label)
+        return torch.zeros(rnd.fed.num_clients).long().index_copy(0, trained, label)[ids]
 
 
 @dataclass(frozen=True)
@@ -40,6 +71,13 @@ class _Measured(Layer):
 
     examples: Tensor  # [M] float64, in the host's memory, changed in place
     asked: Tensor  # [M] bool, likewise: who did anything
+    given: _Given
+
+    @classmethod
+    def of(cls, clients: Clients) -> _Measured:
+        """Those that have not done anything."""
+        none = torch.zeros(clients.rnd.fed.num_clients, dtype=torch.float64)
+        return cls(clients, none, none > 0, _Given())
 
     def aside(self) -> Clients:
         return self.behind.aside()
@@ -50,11 +88,13 @@ class _Measured(Layer):
         self.asked[ids] = True
 
     def _passes(self, ids: Tensor, times: float, batch_size: int | None = None) -> None:
+        self.given.only = False
         count = self.rnd.fed.train.count[ids].double()
         self._add(ids, times * (count if batch_size is None else count.clamp(max=batch_size)))
 
     def _trained(self, asked: Train) -> None:
         rnd, ids = self.rnd, asked.ids
+        self.given.train(asked)
         self._add(ids, asked.solver.examples(rnd.fed.train.count[ids], rnd.work[ids]))
 
     def train(self, asked: Train) -> LocalResult:
@@ -130,16 +170,21 @@ class _Timed(Wrapper):
     deadline: float | None
     over: float
     num_params: int
+    wait: Wait = "all"
 
     @property
     def added(self) -> Mapping[str, type[Any]]:
-        """elapsed: seconds since the start."""
-        return {"elapsed": float}
+        """elapsed: seconds since the start until the last cluster is done; with `wait=cluster`
+        there: [K] float64 those at which the model of each is, or [1] where all wait.
+        """
+        kept: dict[str, type[Any]] = {"elapsed": float}
+        return kept if self.wait == "all" else {**kept, "there": Tensor}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base; what it takes is a part of round 0."""
         paced, _ = self._waiting(self._paced(rnd, 0.0))
-        return self._timed(self.base.init, clients, paced, 0.0, least=0.0)
+        began = torch.zeros(1, dtype=torch.float64)
+        return self._timed(self.base.init, clients, paced, began, least=0.0)
 
     def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base, with the participants that the server waits for."""
@@ -147,11 +192,14 @@ class _Timed(Wrapper):
         def verb(clients: Clients, rnd: Round) -> tuple[Any, Cost]:
             return self.base.round(state, clients, rnd)
 
-        began = state.elapsed
-        rnd, least = self._waiting(self._paced(rnd, began))
+        last = state.elapsed
+        began = torch.tensor([last], dtype=torch.float64)
+        if self.wait == "cluster":
+            (began,) = on_host(state.there)
+        rnd, least = self._waiting(self._paced(rnd, last))
         after, cost = self._timed(verb, clients, rnd, began, least)
         # the seconds of round 0 are those since the start
-        seconds = after.elapsed - (began if rnd.t else 0.0)
+        seconds = after.elapsed - (last if rnd.t else 0.0)
         return after, replace(cost, notes={**cost.notes, "simulated_seconds": seconds})
 
     def _paced(self, rnd: Round, now: float) -> Round:
@@ -195,30 +243,52 @@ class _Timed(Wrapper):
         verb: Callable[[Clients, Round], tuple[Any, Cost]],
         clients: Clients,
         rnd: Round,
-        began: float,
+        began: Tensor,
         least: float,
     ) -> tuple[Any, Cost]:
-        """What a verb of the base returns, with the time at its end."""
-        none = torch.zeros(rnd.fed.num_clients, dtype=torch.float64)
-        front = _Measured(clients.at(rnd), none, none > 0)
+        """What a verb of the base returns, with the times at its end, from those [K] before."""
+        front = _Measured.of(clients.at(rnd))
         state, cost = verb(front, rnd)
         if math.isnan(cost.lasted):
-            end = max(began + least, self._end(front, cost, rnd, began))
+            ended = self._ended(front, cost, rnd, began, least)
         else:
-            end = began + cost.lasted
-        return self.with_added(state, elapsed=end), cost
+            ended = began.max().view(1) + cost.lasted
+        added: dict[str, Any] = {"elapsed": float(ended.max())}
+        if self.wait == "cluster":
+            added["there"] = ended
+        return self.with_added(state, **added), cost
 
-    def _end(self, front: _Measured, cost: Cost, rnd: Round, began: float) -> float:
-        """When the slowest participant is done."""
-        ids = front.asked.nonzero().squeeze(1)
+    def _ended(
+        self, front: _Measured, cost: Cost, rnd: Round, began: Tensor, least: float
+    ) -> Tensor:
+        """When the slowest participant is done, [1], or that of every cluster, [K]."""
+        ids, last = front.asked.nonzero().squeeze(1), began.max().view(1)
         if not len(ids):
-            return began
+            return last + least
         down = 4 * (self.num_params * cost.models_down + cost.floats_down)
         up = 4 * (self.num_params * cost.models_up + cost.floats_up) + cost.bits_up / 8
         received, sent = (torch.full((len(ids),), x / len(ids)).double() for x in (down, up))
         devices = self.devices[rnd.seed]
         busy = devices.busy(ids, received, front.examples[ids], sent)
-        return float(devices.done(ids, began, busy).max())
+        apart = self._apart(front.given, rnd)
+        label, count = torch.zeros_like(ids), 1
+        if apart == "clusters":
+            label, count = front.given.models_of(ids, rnd), front.given.num_models
+        elif apart == "clients":
+            label, count, least = ids, rnd.fed.num_clients, 0.0
+        if len(began) != count:
+            began = last.repeat(count)
+        done = devices.done(ids, began[label], busy).maximum(began[label] + least)
+        ended = began.scatter_reduce(0, label, done, "amax")
+        if apart == "clients":  # who has not arrived does not begin before the others
+            ended = ended.where(on_host(rnd.present)[0], ended.max())
+        return ended
+
+    def _apart(self, given: _Given, rnd: Round) -> str:
+        """What does not wait for each other in the round, see `fedclust.core.traits.Traits`."""
+        if self.wait == "all" or not given.only or bool(rnd.shifted.any()):
+            return ""
+        return traits_of(self.base).apart
 
 
 def timing(
@@ -232,4 +302,5 @@ def timing(
         deadline=clock.deadline,
         over=clock.over,
         num_params=layout.num_params,
+        wait=clock.wait,
     )

@@ -192,6 +192,15 @@ def test_a_job_takes_less_time(tmp_path: Path) -> None:
     assert numbers(tmp_path / "all", "accuracy") == numbers(tmp_path / "cluster", "accuracy")
 
 
+def test_hours_are_those_of_the_last_cluster(tmp_path: Path) -> None:
+    given = ("seeds=1", "rounds=40", "eval_every=2", "clock=devices", "clock.wait=cluster")
+    config = config_of("oracle", *given, f"stop.hours={5 / 3600}")
+    run(build(config), RunFolder(tmp_path, config), Silent())
+    used = numbers(tmp_path)
+    assert len(used) < 40
+    assert sum(used) >= 5 > sum(used[:-2])
+
+
 def test_another_word_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"clock.wait=group is not allowed: "):
         build(config_of("oracle", "clock=devices", "clock.wait=group"))

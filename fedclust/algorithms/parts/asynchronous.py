@@ -187,6 +187,8 @@ class _Servers:
         results: by their place in `updates`: a call, and the row in it.
         buffers: places in `updates` for every cluster.
         in_training: how many train for every cluster.
+        num_held: how many of `updates` are from before the round.
+        spent: what the steps have cost.
     """
 
     method: Asynchronous
@@ -331,7 +333,7 @@ class _Servers:
             [one.done for one in left],
             [self.begun[one.place] for one in left],
             [self.updates[i] for i in held],
-            self._results(held or [0]),
+            self._results(held or [0]),  # any row, of which nothing is kept
         )
 
     def cost(self) -> Cost:

@@ -139,6 +139,29 @@ def _wide(rng: np.random.Generator, rows: int, client: int, seed: int) -> Drawn:
     return _opposite(rng, rows, client, seed, inputs=2 * rows // 5)
 
 
+def _mixed(rng: np.random.Generator, rows: int, client: int, seed: int) -> Drawn:
+    """Rows of both groups of `_opposite`: a fifth of the other one's."""
+    (x, y), (_, other) = (
+        _opposite(np.random.default_rng([31, seed, client, rows]), rows, one, seed)
+        for one in (client, client + 1)
+    )
+    return x, np.where(rng.random(rows) < 0.2, other, y)
+
+
+def _noisy(rng: np.random.Generator, rows: int, client: int, seed: int) -> Drawn:
+    """The inputs of the second group are measured with noise, the relation is one."""
+    x, y = _alike(rng, rows, client, seed)
+    return x + (client % 2) * 1.5 * rng.normal(size=x.shape), y
+
+
+def _own_shares(rng: np.random.Generator, rows: int, client: int, seed: int) -> Drawn:
+    """Inputs given the label are alike, every client has a share of ones of its own."""
+    share = np.random.default_rng([37, seed, client]).beta(0.5, 0.5)
+    y = (rng.random(rows) < share).astype(np.int64)
+    middle = _weights(seed) / 2
+    return rng.normal(size=(rows, _INPUTS)) + np.where(y[:, None] == 1, middle, -middle), y
+
+
 def _unequal(rng: np.random.Generator, rows: int, clients: int) -> npt.NDArray[np.int64]:
     """Sizes that differ up to tenfold and more, ten rows at least."""
     shares = rng.dirichlet(np.ones(clients))
@@ -157,6 +180,10 @@ PLANTED = {
     "own": Kind(("alone", "adapted"), 8, _own),
     "opposite": Kind(("groups",), 12, _opposite, grouped=True),
     "wide": Kind(("groups",), 12, _wide, grouped=True),
+    "sizes": Kind(("groups",), 12, _opposite, _unequal, grouped=True),
+    "mixed": Kind(("groups",), 12, _mixed, grouped=True),
+    "noisy": Kind(("one",), 8, _noisy),
+    "dirichlet": Kind(("alone", "adapted"), 8, _own_shares),
 }
 KINDS = NULL | PLANTED
 

@@ -35,7 +35,7 @@ def test_drawn_tables_are_those_of_their_seed(kind: str) -> None:
     assert set(one["ill"]) == {0, 1}
     sizes = one["site"].value_counts()
     assert sizes.min() >= 10
-    assert kind == "unequal" or set(sizes) == {40}
+    assert kind in ("unequal", "sizes") or set(sizes) == {40}
 
 
 def test_relations_of_planted_groups_are_orthogonal_and_inputs_lie_elsewhere() -> None:
@@ -46,6 +46,12 @@ def test_relations_of_planted_groups_are_orthogonal_and_inputs_lie_elsewhere() -
     )
     cosine = first @ second / np.linalg.norm(first) / np.linalg.norm(second)
     assert abs(cosine) < 0.1
+    # a fifth of the rows of a mixed client follow the other group's opposite relation
+    pure, mixed = (
+        table(kind, 4000, 0).query("site == 'site 0'").corr(numeric_only=True)["ill"].iloc[:20]
+        for kind in ("opposite", "mixed")
+    )
+    assert np.polyfit(pure, mixed, 1)[0] == pytest.approx(0.6, abs=0.1)
     moved = table("inputs", 4000, 0).groupby("site")[[f"x{i}" for i in range(5)]].mean()
     assert np.linalg.norm(moved.loc["site 0"] - moved.loc["site 2"]) < 0.2
     assert np.linalg.norm(moved.loc["site 0"] - moved.loc["site 1"]) > 0.5

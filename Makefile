@@ -188,10 +188,12 @@ results: setup  ## docs/results/README.md: every published number and ours at fu
 audit: setup  ## every number of docs/results once more from the kept files, by a second reader
 	$(BIN)/python -m scripts.papers.audit
 
-# RUNS: the folder of its jobs, of one size; without, those in docs/benchmark/runs
+# RUNS: folders of archives or jobs beside those that are kept
 RUNS ?=
-leaderboard: setup  ## docs/benchmark.md from the jobs kept beside it, or from those in RUNS=outputs/…
-	$(BIN)/python -m scripts.papers.benchmark $(RUNS)
+leaderboard: setup  ## docs/benchmark.md from the jobs kept beside it, and from those in RUNS=outputs/…
+	rm -rf outputs/kept
+	$(BIN)/python -m scripts.papers.kept_runs restore outputs/kept
+	$(BIN)/fedclust benchmark page outputs/kept $(RUNS) --to docs/benchmark.md
 
 clean:  ## delete the environments and caches, keep outputs
 	rm -rf $(VENV) $(EXTRA) $(FLWR) $(RAY) $(NEXT) $(DOCS) $(PFL) $(FLOWER) $(JAX) site .mypy_cache .pytest_cache .ruff_cache build dist

@@ -216,14 +216,14 @@ def test_a_laptop_can_hold_what_is_made_for_it(name: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("kind", "name"), [("experiment", "cfl_gp/rot8"), ("case", "benchmark/drift")]
+    ("kind", "name"), [("experiment", "cfl_gp/rot8"), ("case", "newcomers/rotation")]
 )
 def test_a_scale_is_put_over_what_it_scales(kind: str, name: str) -> None:
     assert composed(f"{kind}={name}", "scale=smoke") == _scaled(kind, name, "smoke")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("experiment", ["compare/mnist", "benchmark"])
+@pytest.mark.parametrize("experiment", ["compare/mnist", "benchmark/v1", "benchmark/v1_natural"])
 def test_a_comparison_of_every_method_forgets_none(experiment: str) -> None:
     text = (CONF / "experiment" / f"{experiment}.yaml").read_text()
     node = yaml.safe_load(text)

@@ -31,7 +31,7 @@ _POINT = 1.0
 _NEAR_ORACLE = 0.95
 _PERSONAL = "finetune"
 _NAMED = 4  # methods in a sentence
-_ROWS = 12  # of the tables that do not show every family
+_SHOWN = 12  # families of the first table; the data page has all
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ def page(planted: Block, natural: Block | None, beside: str, changed: str = "") 
     if not planted.by_track:
         return _joined([*parts, "No federation has enough methods for a table yet."])
     parts += ["## In short", _items(_answers(planted, natural))]
-    parts += ["## Standings", *_standings(planted)]
+    track, found = planted.first
+    parts += ["## Standings", _standings(planted, track, _SHOWN), _legend(found, beside)]
     parts += ["## Every kind of shift", f"![at a glance]({beside}/{PICTURE})"]
-    parts += _shifts(planted.first[1], beside)
-    parts += ["## What bytes and steps buy", *_costs(planted)]
+    parts += _shifts(found)
     if natural and natural.by_track:
         parts += ["## Natural federations", *_natural(natural.first[1])]
     if changed:
@@ -116,14 +116,13 @@ def _head(planted: Block, natural: Block | None) -> list[str]:
     both = [one for one in (planted, natural) if one and one.results]
     every = [one for of in both for one in of.results]
     hours = sum(one.seconds for one in every) / 3600
-    commits = ", ".join(sorted({one.commit[:8] for one in every}))
-    versions = ", ".join(f"{one.bench.name} `{one.bench.digest}`" for one in both)
+    versions = " and ".join(f"{one.bench.name} `{one.bench.digest}` ({_made(one)})" for one in both)
     lines = [
         f"Made by `fedclust benchmark page` from the files of {len(every):,} jobs. The benchmark "
         "is frozen: settings, data, partitions, seeds and what a round computes have the digests "
-        f"{versions}. The jobs took {hours:.1f} hours of computing, searches not counted (commit "
-        f"{commits}). The rules, in `docs/benchmark/rules.md`, say what a federation is, what a "
-        "method may use, and how to submit one.",
+        f"{versions}. The jobs took {hours:.1f} hours of computing, searches not counted; "
+        f"{_minutes(planted)}. The rules, in `docs/benchmark/rules.md`, say what a federation is, "
+        "what a method may use, and how to submit one.",
     ]
     missing = [
         f"{one.name} ({one.about})"
@@ -143,6 +142,25 @@ def _head(planted: Block, natural: Block | None) -> list[str]:
     if lacking:
         lines.append(f"Federations without enough jobs yet: {', '.join(lacking)}.")
     return lines
+
+
+def _made(of: Block) -> str:
+    """The commits of its jobs, in words."""
+    commits = sorted({one.commit[:8] for one in of.results})
+    return f"{'commit' if len(commits) == 1 else 'commits'} {', '.join(commits)}"
+
+
+def _minutes(planted: Block) -> str:
+    """What a method costs, in words."""
+    if not planted.by_track:
+        return "no method has run in all federations yet"
+    _, found = planted.first
+    every = found.federations
+    minutes = [sum(one.results[name].seconds for one in every) / 60 for name in found.methods]
+    return (
+        f"a method needs {np.median(minutes):.0f} minutes of one core for the "
+        f"{counted(len(every), 'planted federation')} (the methods' median, beside other work)"
+    )
 
 
 def _answers(planted: Block, natural: Block | None) -> list[str]:
@@ -293,16 +311,17 @@ def _percent(value: float) -> str:
     return f"{value:.0f}".replace("-", "−") if isfinite(value) else "–"
 
 
-def _standings(planted: Block) -> list[str]:
-    track, found = planted.first
-    others = [one for one in planted.by_track if one != track]
+def _standings(of: Block, track: Track, most: int | None = None) -> str:
+    """The table of a track, of so many families and FedAvg's and Local's."""
+    found = of.by_track[track]
+    others = [one for one in of.by_track if one != track]
     rows = []
-    for row in found.rows:
+    for place, row in enumerate(found.rows):
+        if most is not None and place >= most and not {ONE_FOR_ALL, ALONE} & {*row.family}:
+            continue
         beside = []
         for one in others:
-            shares = [
-                f.share(row.name) for f in planted.by_track[one].helped if row.name in f.results
-            ]
+            shares = [f.share(row.name) for f in of.by_track[one].helped if row.name in f.results]
             beside.append(_percent(float(np.median(shares))) if shares else "–")
         elsewhere = float(np.mean(list(row.elsewhere.values()))) if row.elsewhere else np.nan
         rows.append(
@@ -322,9 +341,14 @@ def _standings(planted: Block) -> list[str]:
     head = ["method", "mean rank", "place", f"share, {track.name}"]
     head += [f"share, {one.name}" for one in others]
     head += ["worst share", "elsewhere", "wins", "worst tenth", "hurt"]
-    return [
-        table(head, rows, 1),
-        f"*Share*: percent of the way from FedAvg (0) to the oracle (100), median over the "
+    return table(head, rows, 1)
+
+
+def _legend(found: Standings, beside: str) -> str:
+    more = len(found.rows) - _SHOWN
+    said = f" [The data]({beside}/data.md) have all {len(found.rows)} rows." if more > 0 else ""
+    return (
+        "*Share*: percent of the way from FedAvg (0) to the oracle (100), median over the "
         f"{len(found.helped)} federations in which knowing the groups is worth more than {HELPS:g} "
         "point; *worst share*: the lowest of them. *Elsewhere*: points above FedAvg in the others. "
         "*Mean rank*: over all federations. *Place*: the places in 95 % of the draws, when seeds "
@@ -332,11 +356,11 @@ def _standings(planted: Block) -> list[str]:
         "overlap cannot be told apart. *Worst tenth*: accuracy of the worst-served tenth of the "
         "clients, in points above FedAvg's. *Hurt*: percent of the clients that are more than two "
         "points worse than alone. Methods in one row are near copies: less than "
-        f"{ALIKE:g} points apart in the same seed, in the mean over federations.",
-    ]
+        f"{ALIKE:g} points apart in the same seed, in the mean over federations.{said}"
+    )
 
 
-def _shifts(found: Standings, beside: str) -> list[str]:
+def _shifts(found: Standings) -> list[str]:
     rows = []
     for one in found.federations:
         means = {name: float(result.score.mean()) for name, result in one.results.items()}
@@ -362,17 +386,14 @@ def _shifts(found: Standings, beside: str) -> list[str]:
     note = (
         "Accuracy in percent in the last round, mean over seeds. *No inputs*: a constant guess for "
         "each client, its most frequent class; ▾ where FedAvg is below it, so that a gain over "
-        "FedAvg says little. The last column: how many families are below FedAvg. Every method in "
-        "every federation: "
-        f"[data]({beside}/data.md)."
+        "FedAvg says little. The last column: how many families are below FedAvg."
     )
     return [table([*head, "below FedAvg"], rows, 1), note]
 
 
-def _costs(planted: Block) -> list[str]:
-    _, found = planted.first
+def _costs(found: Standings) -> list[str]:
     rows = []
-    for row in [row for row in found.rows if row.name != ONE_FOR_ALL][:_ROWS]:
+    for row in [row for row in found.rows if row.name != ONE_FOR_ALL]:
         cells = []
         for cost in COSTS:
             until = found.until(row.name, cost, _NEAR_ORACLE)
@@ -386,10 +407,9 @@ def _costs(planted: Block) -> list[str]:
     head += ["steps", "share at equal steps", "steps to 95 %"]
     return [
         table(head, rows, 1),
-        f"The first {len(rows)} of the standings. *Bytes*, *steps*: a whole run's, both over "
-        "FedAvg's. *At equal*: the median share when as much is spent as FedAvg needs. *To 95 %*: "
-        "what is spent until the score stays at 95 % of the oracle's, over FedAvg's whole run; "
-        "never: in half of the federations or more.",
+        "*Bytes*, *steps*: a whole run's, both over FedAvg's. *At equal*: the median share when as "
+        "much is spent as FedAvg needs. *To 95 %*: what is spent until the score stays at 95 % of "
+        "the oracle's, over FedAvg's whole run; never: in half of the federations or more.",
     ]
 
 
@@ -415,16 +435,12 @@ def _natural(found: Standings) -> list[str]:
             ]
         )
     head = ["federation", "metric", "FedAvg", "Local", "best", "method", "95 % interval", "better"]
-    second = [
-        [_family(row), f"{row.rank:.1f}", _range(row), row.wins] for row in found.rows[:_ROWS]
-    ]
     return [
         table(head, rows, 2),
         "Nobody has made these groups, so the question is whether a method is better than what one "
         "would do otherwise: the better of FedAvg and Local. The interval is that of the best "
         "method's gain over it, on ten seeds; choosing the best of many makes it look larger than "
         "it is. *Better*: methods whose own interval is above 0.",
-        table(["method", "mean rank", "place", "wins"], second, 1),
     ]
 
 
@@ -460,11 +476,11 @@ def data(planted: Block, natural: Block | None) -> str:
     """The second page: every method in every federation."""
     parts = [
         "# The benchmark's data",
-        "Made together with [the benchmark's page](../benchmark.md); `scores.csv` in the same "
-        "folder has every seed. A dash: not run, or refused there.",
+        "Made together with [the benchmark's page](../benchmark.md), which says what the columns "
+        "are; `scores.csv` in the same folder has every seed. A dash: not run, or refused there.",
     ]
-    for of in (planted, natural):
-        for track, found in of.by_track.items() if of else ():
+    for of in (planted, natural) if natural else (planted,):
+        for track, found in of.by_track.items():
             names = [row.name for row in found.rows]
             every = [*found.methods, *found.left_out]
             order = [KNOWING, *sorted(every, key=lambda n: (n not in names, n))]
@@ -481,8 +497,11 @@ def data(planted: Block, natural: Block | None) -> str:
                 for name in order
             ]
             parts += [
-                f"## {of.bench.name if of else ''}: {track.name}",
+                f"## {of.bench.name}: {track.name}",
                 f"{track.about[0].upper()}{track.about[1:]}. In the last round, mean over seeds.",
                 table(["method", *(one.title for one in found.federations)], rows, 1),
+                _standings(of, track),
             ]
+            if found.helped:
+                parts += ["What bytes and local steps buy:", *_costs(found)]
     return _joined(parts)

@@ -226,7 +226,8 @@ class Standings:
 
 
 def standings(results: Sequence[Result], cases: Sequence[str]) -> Standings | None:
-    """The standings of one track's results; None where no federation has enough of them.
+    """The standings of one track's results; None where no federation has enough of them, or where
+    there are none beside FedAvg's and Local's.
 
     Args:
         cases: the federations of the block, in its order.
@@ -240,7 +241,7 @@ def standings(results: Sequence[Result], cases: Sequence[str]) -> Standings | No
         for case, one in of.items()
         if ONE_FOR_ALL in one and len(one.keys() - {KNOWING}) >= enough
     }
-    if not kept:
+    if not kept or not methods - {ONE_FOR_ALL, ALONE}:
         return None
     lacks = {n: tuple(case for case, one in kept.items() if n not in one) for n in sorted(methods)}
     order = dict.fromkeys(name for one in kept.values() for name in one)

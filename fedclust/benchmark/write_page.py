@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedclust.benchmark import page
-from fedclust.benchmark.archive import ENDING, check, opened
+from fedclust.benchmark.archive import ENDING, check, is_done, opened
 from fedclust.benchmark.frozen import Frozen, case_of, frozen
 from fedclust.benchmark.results import Result, results
 from fedclust.helpers.errors import ConfigError, RunFolderError
 from fedclust.helpers.files import atomic_write
 from fedclust.report.reading import job_folders
 
-CHANGED = "changed.md"  # beside the page's data: what differs from an earlier one, by hand
+CHANGED = "changed.txt"  # beside the page's data: what differs from an earlier one, by hand
 
 
 def write_page(folders: Sequence[Path], to: Path, version: str) -> list[Path]:
@@ -73,9 +73,9 @@ def _jobs(
         yield bench, check(archive, bench, place)
     if archives:
         return
-    jobs = job_folders(folder)
+    jobs = [job for job in job_folders(folder) if is_done(job)]
     if not jobs:
-        raise RunFolderError(f"{folder} has no archives and no jobs")
+        raise RunFolderError(f"{folder} has no archives and no finished jobs")
     for bench in benches:
         own = [job for job in jobs if case_of(job) in bench.federations]
         for job in own:

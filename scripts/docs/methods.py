@@ -19,10 +19,9 @@ from scripts.docs.rows import what_it_is
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE, GOLDEN = ROOT / "docs/methods.md", ROOT / "tests/algorithms/golden.json"
 # where all methods stand beside each other, and which do not by what a file says
-_BENCHMARK = CONF / "experiment/benchmark.yaml"
+_BENCHMARK = CONF / "experiment/benchmark/v1.yaml"
 COMPARISONS = (
     CONF / "experiment/compare/mnist.yaml",
-    _BENCHMARK,
     *sorted((CONF / "experiment/benchmark").glob("*.yaml")),
 )
 _ALL_BUT = "# all but oracle"  # of lists of jobs: where there are no true groups

@@ -1,18 +1,16 @@
-"""Finished jobs of the benchmark in docs/benchmark/runs, and searches in docs/benchmark/searches,
+"""Finished jobs of the benchmark in docs/benchmark/v1, and searches in docs/benchmark/v1-searches,
 one archive per federation.
 
-    python -m scripts.papers.kept_runs keep outputs/benchmark-laptop  pack what is done there
-    python -m scripts.papers.kept_runs keep outputs/benchmark-laptop-tuning    pack searches
+    python -m scripts.papers.kept_runs keep outputs/benchmark/v1           pack what is done there
+    python -m scripts.papers.kept_runs keep outputs/benchmark/v1-tuning    pack searches
     python -m scripts.papers.kept_runs restore outputs/kept           unpack all, as jobs of a sweep
 
-`--kept docs/benchmark/v1` for another folder of archives of jobs, such as those of a benchmark that
-is still being run.
+The benchmark takes hours of computing, on more than one machine and day. The archives hold what its
+page reads of a job, a tenth of its size: some metrics of every round, and of clients and distances
+the last round and the first seed. The same jobs give the same bytes. A campaign does not compute
+them again:
 
-A leaderboard takes hours of computing, on more than one machine and day. The archives hold what it
-reads of a job, a tenth of its size: some metrics of every round, and of clients and distances the
-last round and the first seed. A campaign does not compute those jobs again:
-`scripts/papers/campaign.py run --list scripts/papers/benchmark.yaml --also outputs/kept`. The same
-jobs give the same bytes.
+    scripts/papers/campaign.py run --list scripts/papers/benchmark_v1.yaml --also outputs/kept
 
 Of a search its trials and the best one are kept, done or not: `restore outputs/kept` puts them in
 outputs/kept-tuning, where `tuned=outputs/kept-tuning` finds them. In a folder of the search's own
@@ -39,9 +37,8 @@ from fedclust.helpers.files import atomic_write
 from fedclust.report.reading import job_folders
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmark"
-KEPT, SEARCHES = _PAGE / "runs", _PAGE / "searches"
+KEPT, SEARCHES = _PAGE / "v1", _PAGE / "v1-searches"
 _CASE = "case="
-_PREFIX = "benchmark_"
 
 
 def keep(folder: Path, kept: Path = KEPT) -> list[Path]:
@@ -68,9 +65,9 @@ def _kept(folder: Path, found: Mapping[str, Iterable[tuple[str, bytes]]], kept: 
     of: dict[str, list[str]] = {}
     for name in found:
         if case := name.partition(_CASE)[2].partition(",")[0]:
-            of.setdefault(case.removeprefix(_PREFIX), []).append(name)
+            of.setdefault(case, []).append(name)
     if not of:
-        raise RunFolderError(f"{folder} has no finished job of experiment=benchmark, and no search")
+        raise RunFolderError(f"{folder} has no finished job of the benchmark, and no search")
     written = []
     for case, names in sorted(of.items()):
         archive = kept / f"{case}{ENDING}"

@@ -50,6 +50,12 @@ def of(scores: dict[str, Sequence[float]], **costs: float) -> list[Result]:
     ]
 
 
+def test_nothing_stands_anywhere_without_a_method_to_compare() -> None:
+    alone = of({"fedavg": [70], "local": [60], "oracle": [90]})
+    assert standings(alone, ["a"]) is None
+    assert standings([*alone, result("good", "a", 80)], ["a"]) is not None
+
+
 def test_shares_ranks_and_costs() -> None:
     found = standings(
         of(

@@ -41,20 +41,21 @@ def files_of(folder: Path) -> dict[str, str]:
 
 def test_of_what_is_done_comes_back_what_a_page_reads(tmp_path: Path) -> None:
     runs, kept, back = tmp_path / "runs", tmp_path / "kept", tmp_path / "back"
-    job(runs, "ifca,case=benchmark_drift")
-    job(runs, "local,case=benchmark_drift", state="running")
-    job(runs, "oracle,case=benchmark_rotation")
-    starting = runs / "fedem,case=benchmark_drift" / "config.yaml"
+    job(runs, "ifca,case=v1_drift")
+    job(runs, "local,case=v1_drift", state="running")
+    job(runs, "oracle,case=v1_rotation")
+    starting = runs / "fedem,case=v1_drift" / "config.yaml"
     starting.parent.mkdir()
     starting.write_text("")
-    assert [one.name for one in kept_runs.keep(runs, kept)] == ["drift.tar.xz", "rotation.tar.xz"]
+    packed = [one.name for one in kept_runs.keep(runs, kept)]
+    assert packed == ["v1_drift.tar.xz", "v1_rotation.tar.xz"]
     assert kept_runs.restore(back, kept) == 2
     inside = {
         "rounds.csv": SHORT.format("1"),  # no loss, and seconds to a thousandth
         "status.json": '{"state": "done"}',
         "arrays/seed=5/distance.npy": "c",  # of the first seed, by number
     }
-    jobs = ("ifca,case=benchmark_drift", "oracle,case=benchmark_rotation")
+    jobs = ("ifca,case=v1_drift", "oracle,case=v1_rotation")
     assert files_of(back) == {f"{name}/{file}": inside[file] for name in jobs for file in inside}
     clients = pd.read_parquet(back / jobs[0] / "clients.parquet")
     # the first seed whole, and of the other its last round
@@ -65,32 +66,32 @@ def test_of_what_is_done_comes_back_what_a_page_reads(tmp_path: Path) -> None:
 
 def test_other_jobs_of_a_federation_join_those_kept(tmp_path: Path) -> None:
     first, second, kept = tmp_path / "first", tmp_path / "second", tmp_path / "kept"
-    job(first, "ifca,case=benchmark_drift")
-    job(first, "fedavg,case=benchmark_drift", value="1")
-    job(second, "fedavg,case=benchmark_drift", value="2")
-    (first / "ifca,case=benchmark_drift" / "config.yaml").write_text("data:\n  root: /mine/data\n")
+    job(first, "ifca,case=v1_drift")
+    job(first, "fedavg,case=v1_drift", value="1")
+    job(second, "fedavg,case=v1_drift", value="2")
+    (first / "ifca,case=v1_drift" / "config.yaml").write_text("data:\n  root: /mine/data\n")
     kept_runs.keep(first, kept)
     kept_runs.keep(second, kept)
     kept_runs.restore(tmp_path, kept)
-    config = (tmp_path / "ifca,case=benchmark_drift" / "config.yaml").read_text()
+    config = (tmp_path / "ifca,case=v1_drift" / "config.yaml").read_text()
     assert config == "data:\n  root: data\n"
-    assert "accuracy,2" in (tmp_path / "fedavg,case=benchmark_drift" / "rounds.csv").read_text()
-    job(first, "fedavg,case=benchmark_drift", value="3")
+    assert "accuracy,2" in (tmp_path / "fedavg,case=v1_drift" / "rounds.csv").read_text()
+    job(first, "fedavg,case=v1_drift", value="3")
     assert kept_runs.restore(first, kept) == 0  # jobs that are there stay as they are
-    assert "accuracy,3" in (first / "fedavg,case=benchmark_drift" / "rounds.csv").read_text()
+    assert "accuracy,3" in (first / "fedavg,case=v1_drift" / "rounds.csv").read_text()
 
 
 def test_a_search_comes_back_with_its_trials_and_goes_on(tmp_path: Path) -> None:
     runs, kept, back = tmp_path / "runs-tuning", tmp_path / "kept", tmp_path / "back-tuning"
     texts = {"search.yaml": "metric: a", "trials.csv": "trial", "best.yaml": "values: {}"}
-    done, begun = (runs / f"{name},case=benchmark_drift" for name in ("ifca", "local"))
+    done, begun = (runs / f"{name},case=v1_drift" for name in ("ifca", "local"))
     for folder, names in ((done, tuple(texts)), (begun, ("search.yaml", "trials.csv"))):
         (folder / "trials" / "000").mkdir(parents=True)
         (folder / "trials" / "000" / "rounds.csv").write_text("not kept")
         for name in names:
             (folder / name).write_text(texts[name])
     (runs / "report").mkdir()
-    assert [one.name for one in kept_runs.keep_searches(runs, kept)] == ["drift.tar.xz"]
+    assert [one.name for one in kept_runs.keep_searches(runs, kept)] == ["v1_drift.tar.xz"]
     assert kept_runs.restore(back, kept) == 2
     assert files_of(back) == {
         f"{folder.name}/{name}": texts[name]

@@ -39,7 +39,7 @@ def test_commands_and_their_arguments() -> None:
         ("algorithm=flhc", ["algorithm=flhc"]),
         ("algorithm=fesem", ["algorithm=fesem", "algorithm=fesem_mig"]),
         ("dataset=emn", ["dataset=emnist", "dataset=emnist_bymerge", "dataset=emnist_letters"]),
-        ("algorithm=lcfl,ifca_f", ["algorithm=lcfl,ifca_flex"]),
+        ("algorithm=lcfl,ifca_fl", ["algorithm=lcfl,ifca_flex"]),
         ("experiment=lcfl/t", ["experiment=lcfl/table2", "experiment=lcfl/table3"]),
         ("rou", ["rounds="]),
         ("algori", ["algorithm.", "algorithm="]),
@@ -98,7 +98,7 @@ SHELLS = {
     "fish": (["--no-config", "-i"], "fedclust completion fish | source"),
 }
 TYPED = {
-    "fedclust run algorithm=ifca_f": "fedclust run algorithm=ifca_flex",
+    "fedclust run algorithm=ifca_fl": "fedclust run algorithm=ifca_flex",
     "fedclust run algorithm=lcfl solver.mome": "fedclust run algorithm=lcfl solver.momentum=",
     "fedclust run experiment=quick": "fedclust run experiment=quickstart",
     "fedclust doc": "fedclust doctor",

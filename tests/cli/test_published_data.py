@@ -60,4 +60,4 @@ def test_files_of_torchvision_are_copied_once_they_can_be_read(
     assert (tmp_path / "d" / "cifar-10-batches-py" / "test_batch").is_file()
     assert fedclust.done(*words, "d").out == said
     (tmp_path / "none").mkdir()
-    fedclust.refused(*words, "none", says="data.root=none must be the folder that holds cifar-10-")
+    fedclust.refused(*words, "none", says="--from must be the folder that holds cifar-10-")

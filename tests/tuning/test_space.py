@@ -172,7 +172,7 @@ def test_a_method_of_ones_own_says_what_is_searched(tmp_path: Path) -> None:
 
 def test_a_method_adds_few_keys_and_the_shared_file_has_no_others_beside_it() -> None:
     assert [file.name for file in (CONF / "space").glob("*.yaml")] == ["shared.yaml"]
-    assert len(SPACES) == 24
+    assert len(SPACES) == 26
     for node in SPACES.values():
         assert 1 <= len(node) <= 2  # beside the learning rate, as much for every method
 

@@ -37,6 +37,12 @@ _SYNONYMS = {
 
 
 _LEVEL = 0.95  # of the intervals
+FEWEST = 3  # seeds of a reproduced number
+# how far a number may lie from the printed one, by unit; else 5 % of the printed one
+_MARGIN = {"percent": 1.0, "percentage points": 1.0, "round": 1.0}
+_SHARE = 0.05
+_SHARE_OF_SAMPLES = 0.01  # sizes of clients are drawn
+WIDEST = 2.0  # margins, of an interval that tells something
 _FIRST = re.compile(r"first_round_test_acc_ge_(\d+)")
 
 
@@ -48,19 +54,45 @@ class Published:
         mean: its value, in the unit of the table (percent for accuracies).
         std: its standard deviation, or None where none is printed.
         rounding: how far rounding may have moved the mean (`rounding`).
+        margin: how far another number may lie from it (`margin`).
     """
 
     mean: float
     std: float | None
     rounding: float = field(default=0.0, compare=False)
+    margin: float = field(default=_MARGIN["percent"], compare=False)
 
-    def agrees(self, values: NDArray[np.float64]) -> bool:
-        """Whether the mean of measured values [S] lies within `limit` of it, in percent.
+    def agrees(self, values: NDArray[np.float64]) -> bool | None:
+        """Whether values measured with some seeds [S] agree with it; None where they cannot tell.
 
-        It marks cells of a job's report; the score of docs/results is `scripts/papers/rules.py`'s.
+        They agree if the 90 % interval of their mean lies within the margin (three seeds or more),
+        or if the number lies within the 95 % interval of one more run and this is no wider than two
+        margins to each side. They cannot tell if it is wider, or if a single seed lies within the
+        margin. So more noise never makes values agree. It marks cells of a job's report; the score
+        of docs/results (`scripts/papers/rules.py`) has the same limits.
         """
-        allowed = limit(float(values.std()), len(values), self.std, rounding=self.rounding)
-        return abs(float(values.mean()) - self.mean) <= allowed + 1e-9
+        std, seeds = float(values.std()), len(values)
+        gap = abs(float(values.mean()) - self.mean) - 1e-9
+        of_mean, of_one = mean_interval(std, seeds), interval(std, seeds, self.std)
+        if of_mean is None or of_one is None:
+            return None if gap <= self.margin else False
+        if seeds >= FEWEST and gap + of_mean <= self.margin:
+            return True
+        if gap > max(of_one, self.rounding):
+            return False
+        return True if of_one <= WIDEST * self.margin else None
+
+
+def margin(row: Mapping[str, str]) -> float:
+    """How far a number may lie from the printed one of a row, at least what rounding takes away."""
+    share = _SHARE_OF_SAMPLES if row["unit"] == "samples" else _SHARE
+    return max(_MARGIN.get(row["unit"], share * abs(float(row["mean"]))), rounding(row["mean"]))
+
+
+def lead(points: float) -> Published:
+    """A printed lead in points."""
+    last = rounding(str(points))
+    return Published(points, None, last, max(_MARGIN["percentage points"], last))
 
 
 def mean_interval(std: float | None, seeds: int, level: float = 0.9) -> float | None:
@@ -91,22 +123,6 @@ def interval(std: float | None, seeds: int, printed: float | None = None) -> flo
     if printed is not None:
         return t * math.sqrt((square + printed**2) / seeds)
     return t * math.sqrt(square * (1 + 1 / seeds))
-
-
-def limit(
-    std: float | None,
-    seeds: int,
-    printed: float | None = None,
-    *,
-    rounding: float = 0.0,
-    alone: float = 1.0,
-    cap: float = 2.0,
-) -> float:
-    """How far a measured mean may lie from a printed number: `interval`, at most `cap` and at least
-    `rounding`; `alone` for a single seed.
-    """
-    wide = interval(std, seeds, printed)
-    return max(rounding, alone if wide is None else min(wide, cap))
 
 
 def rounding(printed: str) -> float:
@@ -160,11 +176,11 @@ def lookup(
         rows = [r for r in rows if _matches("setting", r["setting"], choices)]
     if not whole or len({r["round"] for r in rows}) > 1:
         rows = [r for r in rows if r["round"] == str(iteration)]
-    values = {(r["mean"], r["std"]) for r in rows if r["mean"]}
-    if len(values) != 1:
+    cells = {(r["mean"], r["std"]): r for r in rows if r["mean"]}
+    if len(cells) != 1:
         return None
-    mean, std = values.pop()
-    return Published(float(mean), float(std) if std else None, rounding(mean))
+    ((mean, std), row) = cells.popitem()
+    return Published(float(mean), float(std) if std else None, rounding(mean), margin(row))
 
 
 def thresholds(name: str | None) -> list[int]:

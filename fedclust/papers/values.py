@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedclust.helpers.errors import counted, require
-from fedclust.papers.published import limit, rounding
+from fedclust.papers.published import interval, lead
 from fedclust.papers.statements import Pair, Rounds, Single, Values, judged, unknown
 from fedclust.report.arms import Arm
 from fedclust.report.formats import factor, show
@@ -135,8 +135,9 @@ class Gain(Pair):
     """`left` leads `right` by so many points, in the last common round or by the best rounds of
     each.
 
-    It holds when the measured lead lies within `limit` of the claimed one; with 0 points, when
-    there is a lead.
+    The lead is a number like any other: it holds when the measured leads agree with the claimed one
+    (`Published.agrees`), of one seed when it lies within a point. The interval is over all seeds,
+    so that all of them or none count as agreeing. With 0 points it holds when there is a lead.
     """
 
     kind: ClassVar[str] = "gain"
@@ -175,24 +176,24 @@ class Gain(Pair):
     def verdict(self, values: Sequence[Values]) -> Verdict:
         unit = self.sign * factor(self.metric)
 
-        def lead(pair: Sequence[Values]) -> float:
-            return unit * float(pair[0][0] - pair[1][0])
-
-        each = unit * (values[0] - values[1])
+        if not self.points:
+            size = unit * float(np.nanmean(values[0]) - np.nanmean(values[1]))
+            measured = f"{self.left} leads {self.right} by {size:+.2f} points"
+            return judged(
+                self.claimed, measured, lambda v: bool(unit * (v[0][0] - v[1][0]) > 0), values
+            )
+        each = (unit * (values[0] - values[1]))[0]
         each = each[~np.isnan(each)]
-        last = rounding(str(self.points))
-        allowed = limit(float(each.std()), len(each), rounding=last) if len(each) else 0.0
-
-        def enough(pair: Sequence[Values]) -> bool:
-            if not self.points:
-                return lead(pair) > 0
-            return abs(lead(pair) - self.points) <= allowed + 1e-9
-
-        size = lead([np.nanmean(v, axis=1) for v in values])
-        measured = f"{self.left} leads {self.right} by {size:+.2f} points"
-        if self.points:
-            measured += f", {allowed:.2f} allowed"
-        return judged(self.claimed, measured, enough, values)
+        if not len(each):
+            return unknown(self.claimed, "no seed got this far in every arm")
+        claimed = lead(self.points)
+        measured = f"{self.left} leads {self.right} by {each.mean():+.2f} points"
+        if wide := interval(float(each.std()), len(each)):
+            measured += f", one more run ± {wide:.2f}"
+        holds = claimed.agrees(each)
+        if len(each) == 1:
+            holds = holds is None  # within the margin, see `outcome` for what one seed tells
+        return Verdict(self.claimed, measured, holds, len(each) if holds else 0, len(each))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -371,7 +371,8 @@ def _record(
         record |= {"published": printed.mean, "published_std": std}
         if len(values) and arm.comparable:
             gap = float(values.mean()) - printed.mean
-            record |= {"difference": gap, "agrees": printed.agrees(values)}
+            good = printed.agrees(values)
+            record |= {"difference": gap, "agrees": "" if good is None else good}
     return record
 
 
@@ -405,9 +406,11 @@ def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]
         if any(arm.comparable for arm in arms):
             notes.append(
                 f"“paper”: the number printed in {paper}, {table}, then measured minus printed. ✓: "
-                "in the 95 % interval of one more run, or of the difference of two means where the "
-                "paper prints a spread, at most 2 points; of a single seed within 1 point; and "
-                "what rounds to the printed number."
+                "the 90 % interval of the mean of three seeds or more lies within a point of it, "
+                "or it lies in the 95 % interval of one more run (of the difference of two means "
+                "where the paper prints a spread), which reaches two points at most. Without a "
+                "mark: the seeds differ too much to tell, or are one. Quantities other than "
+                "accuracies: 5 % for a point, one round for rounds."
             )
         if not all(arm.comparable for arm in arms):
             notes.append(

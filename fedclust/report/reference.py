@@ -77,8 +77,8 @@ class Printed(Protocol):
     def std(self) -> float | None:
         """Its standard deviation, or None where none is printed."""
 
-    def agrees(self, values: NDArray[np.float64]) -> bool:
-        """Whether values measured with some seeds [S] agree with it."""
+    def agrees(self, values: NDArray[np.float64]) -> bool | None:
+        """Whether values measured with some seeds [S] agree with it; None: they cannot tell."""
 
 
 class Reference(Protocol):

@@ -11,7 +11,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedclust.papers.published import interval, mean_interval, rounding
+from fedclust.papers.published import (
+    FEWEST,
+    WIDEST,
+    interval,
+    margin,
+    mean_interval,
+    rounding,
+)
 
 Row = Mapping[str, str]
 REPRODUCED, CONSISTENT, SHOWN = "reproduced", "consistent", "cause shown"
@@ -24,12 +31,6 @@ STATES = (
     *(REPRODUCED, CONSISTENT, ALONE, SHOWN, CANNOT_TELL, CONJECTURE, OUTSIDE),
     *(OTHER_DATA, NOT_RUN, DERIVED, SETTING, NOT_PRINTED),
 )
-FEWEST = 3  # seeds of a reproduced number
-# how far a number may lie from the printed one, by unit; else 5 % of the printed one
-_MARGIN = {"percent": 1.0, "percentage points": 1.0, "round": 1.0}
-_SHARE = 0.05
-_SHARE_OF_SAMPLES = 0.01  # sizes of clients are drawn
-_WIDEST = 2.0  # margins, of an interval that tells something
 _EXACT = ("devices", "parameters")
 # what a config states, and what the size of a data set and the rule of its division state
 INPUTS = (
@@ -111,12 +112,6 @@ def decide(facts: Facts) -> str:
     return next(rule.state for rule in RULES if rule.holds(facts))
 
 
-def margin(row: Row) -> float:
-    """How far a number may lie from the printed one, at least what rounding takes away."""
-    share = _SHARE_OF_SAMPLES if row["unit"] == "samples" else _SHARE
-    return max(_MARGIN.get(row["unit"], share * abs(_printed(row))), rounding(row["mean"]))
-
-
 def is_equivalent(row: Row, measured: Measured) -> bool:
     """Whether the 90 % interval of our mean, or median, lies within the margin of the printed
     number, with three seeds or more.
@@ -132,7 +127,7 @@ def is_consistent(row: Row, measured: Measured) -> bool:
     no further than two margins.
     """
     half = _half(row, measured)
-    return is_within(row, measured) and half is not None and half <= _WIDEST * margin(row)
+    return is_within(row, measured) and half is not None and half <= WIDEST * margin(row)
 
 
 def is_within(row: Row, measured: Measured) -> bool:

@@ -214,11 +214,32 @@ def test_a_gain_of_no_points_is_any_lead() -> None:
     assert verdict(turned, high, low)[0] is True
 
 
-@pytest.mark.parametrize(("points", "holds"), [(10, True), (4, False), (11.9, False), (0, True)])
-def test_gain_needs_the_size_within_the_limit(points: float, holds: bool) -> None:
-    left, right = arm("a", [[0.9], [0.7]]), arm("b", [[0.2], [0.6]])
+@pytest.mark.parametrize(
+    ("leads", "points", "said"),
+    [
+        ([5.0, 5.2, 5.4], 5.9, (True, 3, 3)),  # the mean's 90 % interval, ± 0.34, within a point
+        ([5.0, 5.2, 5.4], 6.2, (False, 0, 3)),  # one more run is expected within ± 0.99
+        ([4.8, 5.2, 5.6], 6.9, (True, 3, 3)),  # within ± 1.99 of one more run, less than 2
+        ([4.7, 5.2, 5.7], 6.9, (None, 0, 3)),  # within ± 2.48: too wide to tell
+        ([0.0, 5.2, 10.4], 5.2, (None, 0, 3)),  # more noise never makes it hold
+        ([5.2], 6.1, (True, 1, 1)),  # one seed within a point, see `outcome`
+        ([5.2], 6.3, (False, 0, 1)),
+        ([5.0, 5.2, 5.4], 0, (True, 3, 3)),
+    ],
+)
+def test_a_gain_is_judged_like_any_printed_number(
+    leads: list[float], points: float, said: tuple[bool | None, int, int]
+) -> None:
+    left = arm("a", [[0.5 + lead / 100 for lead in leads]])
+    right = arm("b", [[0.5] * len(leads)])
     entry = {"kind": "gain", "left": "a", "right": "b", "points": points}
-    assert verdict(entry, left, right)[0] is holds
+    assert verdict(entry, left, right) == said
+
+
+def test_a_gain_by_the_best_rounds() -> None:
+    left, right = arm("a", [[0.9], [0.7]]), arm("b", [[0.2], [0.6]])
+    entry = {"kind": "gain", "left": "a", "right": "b"}
+    assert verdict(entry | {"points": 10}, left, right)[0] is True
     assert verdict(entry | {"score": "max", "points": 30}, left, right)[0] is True
     assert verdict(entry | {"score": "max", "points": 61}, left, right)[0] is False
 

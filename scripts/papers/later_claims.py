@@ -24,6 +24,8 @@ from fedclust.report.formats import factor
 from scripts.papers.cells import Run, mixing
 from scripts.papers.stand_ins import stand_in
 
+VERSIONS = "runs of two versions of the code"  # behind what such runs measure
+
 
 def verdicts(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, str]]:
     """A claim in every setting in which all of its methods ran, over the seeds that all of them
@@ -104,14 +106,13 @@ def _line(
 ) -> dict[str, str]:
     verdict = claim.verdict(values)
     where = f" [{title}]" if title else ""
-    measured = "; ".join([verdict.measured, *mixed])
+    versions = len({run.made["commit"] for run in arms})
+    measured = "; ".join([verdict.measured, *mixed, *[VERSIONS] * (versions > 1)])
     row = {"claim": verdict.claimed + where, "measured": measured, "needs": ""}
     if stand_in(arms[0].made):  # as in a report
         return row | cannot_tell(row)
-    versions = len({run.made["commit"] for run in arms})
     if isinstance(claim, EqualUntil) and versions > 1 and not verdict.holds:
-        why = f"at round {claim.round}, with two versions of the code"
-        return row | cannot_tell(row, why)
+        return row | cannot_tell(row, f"at round {claim.round}")
     return row | {"verdict": verdict.outcome, "seeds": f"{verdict.seeds} of {verdict.of}"}
 
 

@@ -24,9 +24,11 @@ import yaml
 from fedclust.helpers.errors import UserError
 from fedclust.helpers.files import atomic_write
 from fedclust.helpers.prose import table
+from fedclust.papers.published import margin
 from scripts.papers import drawn, evidence, flexcfl_trials, one_world, paper_page, score, sources
 from scripts.papers.campaign import read_list
 from scripts.papers.cells import Cell, Runs, judge, read_causes, read_runs, setting_of
+from scripts.papers.later_claims import VERSIONS
 from scripts.papers.prose import ONE_SEED, PAPERS, left, prose
 from scripts.papers.rules import (
     CONJECTURE,
@@ -39,7 +41,6 @@ from scripts.papers.rules import (
     SETTING,
     SHOWN,
     STATES,
-    margin,
 )
 from scripts.papers.tables import each_commit, machines, ours, printed, signed, what
 
@@ -194,8 +195,15 @@ def _counted(claims: Sequence[Mapping[str, str]]) -> str:
         f"{count['holds']} hold and {count['does not hold']} do not hold. {count[ONE_SEED]} were "
         f"run with one seed only (in it {alone['1']} held and {alone['0']} did not). For "
         f"{count['cannot tell']} the runs cannot tell, and for {count[NOT_RUN]} the runs are still "
-        "missing."
+        f"missing. {_of_versions(claims)}"
     )
+
+
+def _of_versions(claims: Sequence[Mapping[str, str]]) -> str:
+    """How many decided statements compare methods that two versions of the code have run."""
+    decided = ("holds", "does not hold", ONE_SEED)
+    of = sum(one["verdict"] in decided and VERSIONS in one["measured"] for one in claims)
+    return f"{of} of the statements that are answered compare runs of two versions of the code."
 
 
 def _largest(cells: Sequence[Cell]) -> list[str]:

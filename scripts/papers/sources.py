@@ -9,17 +9,18 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import Any
 
 import yaml
 
 from fedclust.helpers.errors import require
 from fedclust.helpers.prose import table
+from fedclust.papers.published import interval
 from scripts.papers.cells import Run, Runs, mixing, published
 from scripts.papers.rules import Row
 from scripts.papers.stand_ins import stand_in
-from scripts.papers.tables import counted_seeds
+from scripts.papers.tables import counted_seeds, signed
 
 CODE = "Released code"
 _UNKNOWN = "not recorded"
@@ -28,7 +29,9 @@ _WHOLE = "Without line numbers, the whole file or folder is meant."
 _CURVES_SAY = """\
 Read off the vector graphics in the released repository, to about 0.05 points; means over 5 seeds,
 accuracy in percent of the participants' own last models. The paper prints none of those that are
-in no table. Below each, ours at the iterations that are kept."""
+in no table. ± is the height of the shaded band to one side, times √(5/4). Below each, ours at the
+iterations that are kept. In brackets: ours minus theirs, and half the 95 % interval of this
+difference, with the spread of both; ✓ where it holds zero and the data are the paper's."""
 _HEADS = {
     "settings": ("Settings, printed and used", ("what", "printed", "used here", "why")),
     "misprints": ("Suspected misprints", ("where", "printed", "read here as")),
@@ -86,7 +89,7 @@ def bands(known: Mapping[str, Any]) -> list[str]:
     equal = dict.fromkeys(known["rows"], 0)
     for name, halves in known["rows"].items():
         for at, half in halves.items():
-            spread, told = half * math.sqrt(_RUNS / (_RUNS - 1)), printed[name, str(at)]["std"]
+            spread, told = _spread(half), printed[name, str(at)]["std"]
             equal[name] += abs(spread - float(told)) < _READ
             rows.append([name, at, f"{half:.3f}", f"{spread:.2f}", told])
     each = ", ".join(f"{name} {equal[name]} of {len(of)}" for name, of in known["rows"].items())
@@ -107,18 +110,19 @@ def _has_lines(places: str) -> bool:
 
 def _curve(curve: Mapping[str, Any], runs: Runs) -> list[str]:
     """A figure's curves, each with ours in the line below."""
-    columns = sorted({at for _, values in curve["rows"].values() for at in values})
-    drawn = [value for _, values in curve["rows"].values() for value in values.values()]
+    columns = sorted({at for _, values, *_ in curve["rows"].values() for at in values})
+    drawn = [value for _, values, *_ in curve["rows"].values() for value in values.values()]
     digits = 1 if all(value == round(value, 1) for value in drawn) else 2
     rows: list[list[object]] = []
     remarks: dict[str, None] = {}
-    for name, (method, values) in curve["rows"].items():
-        theirs = (f"{values[at]:.{digits}f}" if at in values else "" for at in columns)
-        rows.append([f"{name}, authors", *theirs])
+    for name, (method, values, *halves) in curve["rows"].items():
+        spread = {at: _spread(half) for known in halves for at, half in known.items()}
+        theirs = [f"{values[at]:.{digits}f}" if at in values else "" for at in columns]
+        wide = [f" ± {spread[at]:.{digits}f}" if at in spread else "" for at in columns]
+        rows.append([f"{name}, authors", *map("".join, zip(theirs, wide, strict=True))])
         of, _, options = method.partition(" ")
         for run in runs.find(curve["experiment"], of, options=options):
-            ours = [run.seeds.get(_column(at, int(run.made["rounds"]))) for at in columns]
-            cells = [f"{fmean(one):.2f}" if one else "" for one in ours]
+            cells = [_ours(run, at, values.get(at), spread.get(at)) for at in columns]
             if any(cells):
                 rows.append([f"{name}, ours", *cells])
                 if options:
@@ -129,6 +133,26 @@ def _curve(curve: Mapping[str, Any], runs: Runs) -> list[str]:
     head = [curve["title"], *(f"iteration {at}" for at in columns)]
     text = table(head, rows, 1)
     return [text, f"Ours: {'; '.join(remarks)}."] if remarks else [text]
+
+
+def _spread(half: float) -> float:
+    """A band's standard deviation over five runs, with four below."""
+    return half * math.sqrt(_RUNS / (_RUNS - 1))
+
+
+def _ours(run: Run, at: int, theirs: float | None, spread: float | None) -> str:
+    """Our mean at an iteration, and whether it can be told from the authors'; data that stand in
+    for others are not ticked.
+    """
+    ours = run.seeds.get(_column(at, int(run.made["rounds"])))
+    if not ours:
+        return ""
+    half = interval(pstdev(ours), len(ours), spread)
+    if theirs is None or spread is None or half is None:
+        return f"{fmean(ours):.2f}"
+    gap = fmean(ours) - theirs
+    good = " ✓" if abs(gap) <= half and not stand_in(run.made) else ""
+    return f"{fmean(ours):.2f} ({signed(round(gap, 2))}, {half:.2f}{good})"
 
 
 def _column(iteration: int, rounds: int) -> str:

@@ -550,9 +550,10 @@ def test_the_authors_curves_stand_above_ours_and_name_clusters_that_mix(tmp_path
     at = next(i for i, part in enumerate(parts) if part.startswith("| Figure 5: Rotated CIFAR-10"))
     lines = [line.split(" | ") for line in parts[at].splitlines()]
     ends = {line[0].strip("| "): line[6] for line in lines}
-    assert ends["LCFL, authors"] == "59.9"
-    assert ends["LCFL, ours"] == "61.00"
-    assert ends["IFCA, authors"] == "62.5"
+    assert ends["LCFL, authors"] == "59.9 ± 3.2"  # a band of 2.88 to each side, times √(5/4)
+    # two seeds with s = √2: 12.706 * √((2 + 3.22²) / 2), so that nothing can be told
+    assert ends["LCFL, ours"] == "61.00 (+1.1, 31.60)"
+    assert ends["IFCA, authors"] == "62.5 ± 1.7"
     assert parts[at + 1] == (
         "Ours: 2 seeds, JPEG copies of CIFAR-10; IFCA mixes clusters in ours, purity 0.50."
     )

@@ -16,7 +16,7 @@ from fedclust.engines.fused import FusedEngine
 from fedclust.models.cnn import cnn
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
-from fedclust.solver import Solver
+from fedclust.solver import Adam, Solver
 
 # widths that fill no vector of 16 as well
 ODD: dict[str, Model] = {
@@ -84,6 +84,19 @@ def test_a_diverged_row_changes_no_other(
         assert how == "large" or not torch.isfinite(got.params[0]).all()
         torch.testing.assert_close(got.params[HEALTHY], want.params[HEALTHY])
         torch.testing.assert_close(got.loss[HEALTHY], want.loss[HEALTHY])
+
+
+@pytest.mark.parametrize("name", ["linear 49", "mlp 17, 5"])
+def test_a_diverged_row_under_adam_changes_no_other(name: str) -> None:
+    """Where gradients are gathered, those of the row before are still there."""
+    engine = engine_of(name)
+    models = starts(engine, 2)
+
+    def healthy(given: Tensor) -> Tensor:
+        call = call_of(engine, SOLVERS["sgd"], given)
+        return engine.answer(replace(call, solver=Adam(lr=0.01))).params[HEALTHY]
+
+    torch.testing.assert_close(healthy(broken(models, "nan")), healthy(models))
 
 
 @pytest.mark.thinned

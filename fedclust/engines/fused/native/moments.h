@@ -36,34 +36,42 @@ static inline Step step_of(const Law *l, int64_t r, int64_t s) {
                 (float)(l->unbiased ? lr / (1 - pow(l->keep, t)) : lr)};
 }
 
-/* w [n] by a gradient g, shortened by a factor; m and q are what is kept of it, NULL for nothing. */
-static inline __attribute__((always_inline)) void move_each(const Step *s, const int means, const int squares, float *restrict w,
-                                                            float *restrict m, float *restrict q,
+/* w [n] by a gradient g, shortened by a factor; m and q are what is kept of it, NULL for nothing. `bare`: without the
+   terms that most laws leave at 0 or 1. */
+static inline __attribute__((always_inline)) void move_each(const Step *s, const int bare, const int means, const int squares,
+                                                            float *restrict w, float *restrict m, float *restrict q,
                                                             const float *restrict g, float factor, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
-    const float x = factor * g[i] + s->apart * w[i];
+    const float x = bare ? g[i] : factor * g[i] + s->apart * w[i];
     float d = x;
     if (means) {
       m[i] = s->keep * m[i] + s->take * x;
-      d = s->direct * x + s->pushed * m[i];
+      d = bare ? m[i] : s->direct * x + s->pushed * m[i];
     }
     if (squares) {
       q[i] = s->square * q[i] + s->add * (x * x);
       d = d / (sqrtf(q[i]) * s->unroot + s->eps);
     }
-    w[i] = s->shrunk * w[i] - s->rate * d;
+    w[i] = (bare ? w[i] : s->shrunk * w[i]) - s->rate * d;
   }
 }
 
+#define MOVE(bare)                                  \
+  if (m && q)                                       \
+    move_each(s, bare, 1, 1, w, m, q, g, factor, n); \
+  else if (q)                                       \
+    move_each(s, bare, 0, 1, w, m, q, g, factor, n); \
+  else if (m)                                       \
+    move_each(s, bare, 1, 0, w, m, q, g, factor, n); \
+  else                                              \
+    move_each(s, bare, 0, 0, w, m, q, g, factor, n);
+
 static inline void move_by(const Step *s, float *w, float *m, float *q, const float *g, float factor, int64_t n) {
-  if (m && q)
-    move_each(s, 1, 1, w, m, q, g, factor, n);
-  else if (q)
-    move_each(s, 0, 1, w, m, q, g, factor, n);
-  else if (m)
-    move_each(s, 1, 0, w, m, q, g, factor, n);
-  else
-    move_each(s, 0, 0, w, m, q, g, factor, n);
+  if (factor == 1 && s->direct == 0 && s->pushed == 1 && s->apart == 0 && s->shrunk == 1) {
+    MOVE(1)
+  } else {
+    MOVE(0)
+  }
 }
 
 /* Sum of squares. */

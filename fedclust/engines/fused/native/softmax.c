@@ -22,19 +22,23 @@
 
 typedef float loose __attribute__((vector_size(4 * LANES), may_alias, aligned(4))); /* anywhere in memory */
 
-/* Rows and columns of a tile, and vectors beside each other: its sums must fit the registers. */
+/* Of a tile of inner products, rows and columns; of a tile of mixtures, rows and vectors beside each other: its sums
+   must fit the registers. */
+#define DOWN 5
 #ifdef __AVX512F__
 #define SIDE 5
+#define ACROSS 5
 #define WIDE 4
 #else
-#define SIDE 3
+#define SIDE 4
+#define ACROSS 3
 #define WIDE 2
 #endif
 
 /* z[p][q] = the inner product of x_p and y_q, for P and Q of them; x [P], y [Q, stride], vectors of `k` numbers. */
 ALWAYS void inner(const int P, const int Q, float *z, int64_t pitch, const float *const *x, const float *y,
                   int64_t stride, int64_t k) {
-  vec sums[SIDE][SIDE];
+  vec sums[SIDE][ACROSS];
   for (int p = 0; p < P; p++)
     for (int q = 0; q < Q; q++) sums[p][q] = (vec){};
   for (int64_t i = 0; i + LANES <= k; i += LANES) {
@@ -56,7 +60,7 @@ ALWAYS void inner(const int P, const int Q, float *z, int64_t pitch, const float
 /* to_q[n] = kept * to_q[n] + factor * sum over e of d_e[q] x_e[n], for Q rows and N vectors; d [count, pitch]. */
 ALWAYS void mixed(const int Q, const int N, float *to, int64_t stride, const float *d, int64_t pitch,
                   const float *const *x, int64_t at, int64_t count, float kept, float factor) {
-  vec sums[SIDE][WIDE];
+  vec sums[DOWN][WIDE];
   for (int q = 0; q < Q; q++)
     for (int n = 0; n < N; n++) sums[q][n] = (vec){};
   for (int64_t e = 0; e < count; e++) {
@@ -68,18 +72,27 @@ ALWAYS void mixed(const int Q, const int N, float *to, int64_t stride, const flo
   for (int q = 0; q < Q; q++)
     for (int n = 0; n < N; n++) {
       vec *here = (vec *)(to + q * stride) + n;
-      *here = kept * *here + factor * sums[q][n];
+      const vec sum = factor * sums[q][n];
+      if (kept == 0) /* what was there may be no number */
+        *here = sum;
+      else
+        *here = kept * *here + sum;
     }
 }
 
+#define UP_TO_THREE(CASE) CASE(1) CASE(2) CASE(3)
+#define UP_TO_FOUR(CASE) UP_TO_THREE(CASE) CASE(4)
+#define UP_TO_FIVE(CASE) UP_TO_FOUR(CASE) CASE(5)
 #if SIDE == 5
-#define EACH(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5)
+#define EACH_ROW UP_TO_FIVE
+#define EACH_COLUMN UP_TO_FIVE
 #else
-#define EACH(CASE) CASE(1) CASE(2) CASE(3)
+#define EACH_ROW UP_TO_FOUR
+#define EACH_COLUMN UP_TO_THREE
 #endif
-/* Of `left` rows, how many the next tile takes, so that tiles are of like height. */
-static inline int64_t part(int64_t left) {
-  const int64_t tiles = (left + SIDE - 1) / SIDE;
+/* Of `left` rows or columns, how many the next tile takes, of at most so many, so that tiles are alike. */
+static inline int64_t part(int64_t left, int64_t most) {
+  const int64_t tiles = (left + most - 1) / most;
   return (left + tiles - 1) / tiles;
 }
 
@@ -88,8 +101,8 @@ static inline int64_t part(int64_t left) {
 ALWAYS void inner_rows(const int P, float *z, int64_t pitch, const float *const *x, const float *y, int64_t stride,
                        int64_t k, int64_t columns) {
   for (int64_t q = 0, wide; q < columns; q += wide) {
-    wide = part(columns - q);
-    switch (wide) { EACH(IN_COLUMNS) }
+    wide = part(columns - q, ACROSS);
+    switch (wide) { EACH_COLUMN(IN_COLUMNS) }
   }
 }
 
@@ -99,8 +112,8 @@ ALWAYS void inner_rows(const int P, float *z, int64_t pitch, const float *const 
 static void inner_all(float *z, int64_t pitch, const float *const *x, int64_t rows, const float *y, int64_t stride,
                       int64_t k, int64_t columns) {
   for (int64_t p = 0, high; p < rows; p += high) {
-    high = part(rows - p);
-    switch (high) { EACH(IN_ROWS) }
+    high = part(rows - p, SIDE);
+    switch (high) { EACH_ROW(IN_ROWS) }
   }
 }
 
@@ -114,13 +127,13 @@ static void mix_all(float *to, int64_t rows, int64_t stride, const float *d, int
   int64_t at = 0;
   for (; at + WIDE * LANES <= stride; at += WIDE * LANES)
     for (int64_t q = 0, high; q < rows; q += high) {
-      high = part(rows - q);
-      switch (high) { EACH(WIDELY) }
+      high = part(rows - q, DOWN);
+      switch (high) { UP_TO_FIVE(WIDELY) }
     }
   for (; at < stride; at += LANES)
     for (int64_t q = 0, high; q < rows; q += high) {
-      high = part(rows - q);
-      switch (high) { EACH(NARROWLY) }
+      high = part(rows - q, DOWN);
+      switch (high) { UP_TO_FIVE(NARROWLY) }
     }
 }
 
@@ -210,7 +223,7 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
 /* The products of a row's examples, with each other and with what the span begins with. */
 static void begin_span(const Job *j, const Room *room, int64_t n, int64_t v, int64_t wide) {
   for (int64_t p = 0, high; p < n; p += high) { /* one half and the diagonal; the other half is the same */
-    high = part(n - p);
+    high = part(n - p, SIDE);
     inner_all(room->gram + p * n, n, room->rows + p, high, room->x, wide, wide, p + high);
     for (int64_t i = p; i < p + high; i++)
       for (int64_t q = 0; q < i; q++) room->gram[q * n + i] = room->gram[i * n + q];
@@ -308,11 +321,9 @@ static void move_all(const Job *j, const Room *room, int64_t r, int64_t s, int64
   vec *g = (vec *)room->g;
   const int64_t all = j->layer->outputs * wide;
   const Step step = step_of(&j->law, r, s);
-  for (int64_t i = 0; i < all / LANES; i++) {
-    g[i] = j->layer->decay * w[i];
-    if (j->layer->anchor) g[i] -= j->pull * a[i];
-  }
-  mix_all(room->g, j->layer->outputs, wide, (const float *)room->z, v * LANES, room->rows, size, 1, 1);
+  mix_all(room->g, j->layer->outputs, wide, (const float *)room->z, v * LANES, room->rows, size, 0, 1);
+  for (int64_t i = 0; j->layer->decay != 0 && i < all / LANES; i++) g[i] += j->layer->decay * w[i];
+  for (int64_t i = 0; j->layer->anchor && i < all / LANES; i++) g[i] -= j->pull * a[i];
   for (int64_t i = 0; i < v; i++) {
     vec d = j->layer->bias_decay * room->bias[i];
     if (j->layer->bias_anchor) d -= j->pull * room->bias_anchor[i];
@@ -448,7 +459,7 @@ static void test_row(const Test *t, int64_t r, float *x, int64_t wide, float *z,
   double loss = 0, product = 1; /* the log of a product is cheaper than many logs */
   int64_t correct = 0, size;
   for (int64_t e = 0; e < t->count[r]; e += size) {
-    size = part(t->count[r] - e);
+    size = part(t->count[r] - e, SIDE);
     for (int64_t i = e + size; i < e + size + SIDE && i < t->count[r]; i++) fetch(&t->all, index[i]);
     for (int64_t i = 0; i < size; i++) convert(&t->all, index[e + i], x + i * wide, wide), rows[i] = x + i * wide;
     inner_all(z, most, rows, size, weight, k, k, t->classes);

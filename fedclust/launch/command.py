@@ -22,7 +22,7 @@ from fedclust.launch.compose import Command, SweepLoader, in_mode
 from fedclust.launch.failures import as_raised
 from fedclust.launch.guard import hydra_of_its_own
 from fedclust.launch.job import Jobs, LaunchedJob
-from fedclust.launch.launchers import explained, told_elsewhere
+from fedclust.launch.launchers import OneAfterTheOther, explained, told_elsewhere
 from fedclust.launch.sweep import notes, report_sweep
 from fedclust.launch.typed import Typed
 
@@ -82,6 +82,8 @@ def _by_hydra(command: Command, jobs: Jobs) -> None:
                 sweeper = Plugins.instance().instantiate_sweeper(
                     hydra_context=context, task_function=jobs, config=config
                 )
+                if OneAfterTheOther.suits(config):
+                    sweeper.launcher = OneAfterTheOther(config, context, jobs)
                 sweeper.sweep(list(config.hydra.overrides.task))
                 context.callbacks.on_multirun_end(config=config, config_name="config")
             return

@@ -62,7 +62,7 @@ BUDGET = {
     "datasets": 4375,
     "engines": 5846,
     "files": 218,
-    "helpers": 1420,
+    "helpers": 1430,
     "launch": 2050,
     "metrics": 771,
     "models": 1923,

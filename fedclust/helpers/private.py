@@ -79,21 +79,24 @@ def composed_quickly() -> Iterator[None]:
     from hydra._internal import defaults_list
     from omegaconf import base
 
+    hydras: Any = defaults_list
+    omegaconfs: Any = base
+
     def choices_so_far(overrides: Any, defaults: Sequence[Any], self_added: bool) -> Any:
         asked = any(one.is_interpolation() for one in defaults)
         return listed(overrides, defaults, self_added) if asked else None
 
-    parse = getattr(base, "parse", None)
-    listed = getattr(defaults_list, "_create_interpolation_map", None)
+    parse: Any = getattr(omegaconfs, "parse", None)
+    listed: Any = getattr(hydras, "_create_interpolation_map", None)
     if parse is None or listed is None:  # of a version that does it otherwise
         yield
         return
-    base.parse = lru_cache(maxsize=512)(parse)  # what it returns is only looked at
-    defaults_list._create_interpolation_map = choices_so_far
+    omegaconfs.parse = lru_cache(maxsize=512)(parse)  # what it returns is only looked at
+    hydras._create_interpolation_map = choices_so_far
     try:
         yield
     finally:
-        base.parse, defaults_list._create_interpolation_map = parse, listed
+        omegaconfs.parse, hydras._create_interpolation_map = parse, listed
 
 
 def behave_as_1_3() -> None:

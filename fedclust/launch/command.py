@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus, run_job
@@ -79,7 +80,7 @@ def _by_hydra(command: Command, jobs: Jobs) -> None:
             elsewhere = told_elsewhere(launcher, command.results, jobs.notes, jobs.num_jobs)
             with elsewhere, explained(launcher):
                 context.callbacks.on_multirun_start(config=config, config_name="config")
-                sweeper = Plugins.instance().instantiate_sweeper(
+                sweeper: Any = Plugins.instance().instantiate_sweeper(
                     hydra_context=context, task_function=jobs, config=config
                 )
                 if OneAfterTheOther.suits(config):

@@ -57,7 +57,8 @@ class OneAfterTheOther:
         """Whether jobs run one after the other, and nothing else of Hydra's is asked for."""
         hydra, basic = config.hydra, str(config.hydra.sweeper["_target_"]).endswith(".BasicSweeper")
         more = any(OmegaConf.select(hydra, key) for key in _MORE)
-        return basic and is_basic(hydra.launcher) and not more and hydra.job_logging == NO_LOGGING
+        plain = not more and bool(hydra.job_logging == NO_LOGGING)
+        return basic and is_basic(hydra.launcher) and plain
 
     def launch(self, jobs: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
         """Called by the sweeper with the overrides of every job, and the number of the first."""
@@ -65,7 +66,8 @@ class OneAfterTheOther:
 
     def _run(self, overrides: list[str], number: int) -> JobReturn:
         config = self.context.config_loader.load_sweep_config(self.config, overrides)
-        task, own, hydra = without_hydra(config), config.hydra, HydraConfig.instance()
+        task, own = without_hydra(config), config.hydra
+        hydra: Any = HydraConfig.instance()
         before, hydra.cfg = hydra.cfg, config  # the folder's name refers to it
         try:
             with read_write(own), open_dict(own):

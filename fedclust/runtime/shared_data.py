@@ -67,4 +67,4 @@ def _bytes(federations: Mapping[int, Federation]) -> int:
     """What the examples of federations of one pool take, and the tables of who owns which."""
     pool = next(iter(federations.values())).pool
     splits = (split for fed in federations.values() for split in fed.splits.values())
-    return pool.x.nbytes + pool.y.nbytes + sum(split.index.nbytes for split in splits)
+    return int(pool.x.nbytes + pool.y.nbytes + sum(split.index.nbytes for split in splits))

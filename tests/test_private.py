@@ -67,3 +67,17 @@ def test_a_scale_is_that_of_the_experiment() -> None:
     assert choices_of(config.hydra)["experiment"] == "lcfl/table2"
     block = read_config(CONF / "experiment" / "lcfl" / "table2.yaml")["scales"]["smoke"]
     assert config.rounds == block["rounds"]
+
+
+def test_composing_quickly_gives_the_same() -> None:
+    commands = [
+        ["experiment=lcfl/table2", "scale=laptop", "algorithm=ifca"],  # choices that name choices
+        ["algorithm=newcomers", "algorithm@algorithm.base=lcfl", "solver.lr=0.3"],
+    ]
+    plain = [compose(one) for one in commands]
+    for command, config in zip(commands, plain, strict=True):
+        with private.composed_quickly():
+            quick = compose(command)
+            resolved = OmegaConf.to_yaml(quick.algorithm, resolve=True)
+        assert OmegaConf.to_yaml(quick) == OmegaConf.to_yaml(config)
+        assert resolved == OmegaConf.to_yaml(config.algorithm, resolve=True)

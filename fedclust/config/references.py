@@ -8,12 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig, OmegaConf
 
+from fedclust.config.read import read_config
 from fedclust.config.schema import LIKE_SOLVER
 from fedclust.config.tree import CONF, choices
-from fedclust.helpers.files import read_text
 
 _REFERENCE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)\}")
 
@@ -75,7 +74,7 @@ def is_read(key: str, read: Iterable[str]) -> bool:
 @cache
 def of_file(file: Path) -> frozenset[str]:
     """What the file of a choice refers to, with the files that it begins from."""
-    node = yaml.safe_load(read_text(file)) or {}
+    node = read_config(file) or {}
     read = {key for _, key in places(node)}
     for entry in node.get("defaults", ()):
         parent = file.parent / f"{entry}.yaml"
@@ -91,4 +90,4 @@ def of_file(file: Path) -> frozenset[str]:
 def _solver_options() -> frozenset[str]:
     """What a solver that is like the run's takes over from it, where it does not name it itself."""
     files = choices("solver", None).values()
-    return frozenset(key for file in files for key in yaml.safe_load(file.read_text()))
+    return frozenset(key for file in files for key in read_config(file))

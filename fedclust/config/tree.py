@@ -7,6 +7,7 @@ for search spaces, of which the user's comes first.
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 from fedclust.helpers.errors import printable
@@ -30,24 +31,40 @@ def roots(own: Path | None) -> list[Path]:
 
 def groups(own: Path | None = None) -> list[str]:
     """The config groups a user chooses from, with those of their own tree."""
-    named = {
+    return sorted({*_our_groups(), *(() if own is None else _groups(own))})
+
+
+def _groups(root: Path) -> set[str]:
+    """The groups of one tree."""
+    return {
         folder.name
-        for root in roots(own)
         for folder in root.iterdir()
         if folder.is_dir() and folder.name not in _HIDDEN and any(folder.rglob("*.yaml"))
     }
-    return sorted(named)
+
+
+@cache
+def _our_groups() -> set[str]:
+    """Those of our own tree, which stays as it is while a process runs."""
+    return _groups(CONF)
 
 
 def choices(group: str, own: Path | None = None) -> dict[str, Path]:
     """The file of every choice of a group by name, of the first tree that has it, as in Hydra."""
-    files: dict[str, Path] = {}
-    for root in roots(own):
-        for file in sorted((root / group).rglob("*.yaml")):
-            name = str(file.relative_to(root / group).with_suffix(""))
-            if name == printable(name):
-                files.setdefault(name, file)
-    return dict(sorted(files.items()))
+    users = {} if own is None else _choices(own, group)
+    return dict(sorted({**_our_choices(group), **users}.items()))
+
+
+def _choices(root: Path, group: str) -> dict[str, Path]:
+    """Those of one tree."""
+    files = sorted((root / group).rglob("*.yaml"))
+    named = {str(file.relative_to(root / group).with_suffix("")): file for file in files}
+    return {name: file for name, file in named.items() if name == printable(name)}
+
+
+@cache  # every job asks for those of several groups
+def _our_choices(group: str) -> dict[str, Path]:
+    return _choices(CONF, group)
 
 
 def choices_with(group: str, text: re.Pattern[str], own: Path | None = None) -> list[str]:

@@ -9,10 +9,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fedclust.config.objects import Objects
 from fedclust.config.parts import PARTS, is_null
+from fedclust.config.read import read_config
 from fedclust.config.references import places
 from fedclust.config.schema import check_keys
 from fedclust.config.tree import CONF, choices_with
@@ -169,7 +168,7 @@ def _readers(root: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """The keys below `common` that a config tree reads, with target and path."""
     for file in sorted(root.rglob("*.yaml")):
         text = read_text(file)
-        node = yaml.safe_load(text) if "${common." in text else None
+        node = read_config(file) if "${common." in text else None
         if isinstance(node, dict) and "_target_" in node:
             for place, key in places(node):
                 above, _, name = key.partition(".")

@@ -51,6 +51,7 @@ def processor() -> str:
     return named[1] if named else platform.processor() or platform.machine()
 
 
+@cache  # as the commit; each is the text of a file
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)

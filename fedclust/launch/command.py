@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus, run_job
@@ -22,7 +23,7 @@ from fedclust.launch.compose import Command, SweepLoader, in_mode
 from fedclust.launch.failures import as_raised
 from fedclust.launch.guard import hydra_of_its_own
 from fedclust.launch.job import Jobs, LaunchedJob
-from fedclust.launch.launchers import explained, told_elsewhere
+from fedclust.launch.launchers import OneAfterTheOther, explained, told_elsewhere
 from fedclust.launch.sweep import notes, report_sweep
 from fedclust.launch.typed import Typed
 
@@ -79,9 +80,11 @@ def _by_hydra(command: Command, jobs: Jobs) -> None:
             elsewhere = told_elsewhere(launcher, command.results, jobs.notes, jobs.num_jobs)
             with elsewhere, explained(launcher):
                 context.callbacks.on_multirun_start(config=config, config_name="config")
-                sweeper = Plugins.instance().instantiate_sweeper(
+                sweeper: Any = Plugins.instance().instantiate_sweeper(
                     hydra_context=context, task_function=jobs, config=config
                 )
+                if OneAfterTheOther.suits(config):
+                    sweeper.launcher = OneAfterTheOther(config, context, jobs)
                 sweeper.sweep(list(config.hydra.overrides.task))
                 context.callbacks.on_multirun_end(config=config, config_name="config")
             return

@@ -29,7 +29,13 @@ from fedclust.config.references import as_written, at, entries
 from fedclust.config.schema import NAME
 from fedclust.helpers.ambient import as_libraries_begin
 from fedclust.helpers.errors import require
-from fedclust.helpers.private import PLUG_INS, Hydra, behave_as_1_3, get_args_parser
+from fedclust.helpers.private import (
+    PLUG_INS,
+    Hydra,
+    behave_as_1_3,
+    composed_quickly,
+    get_args_parser,
+)
 from fedclust.launch.compose import VARIABLES, Command, compose_or_none
 from fedclust.launch.scales import search_path
 from fedclust.launch.typed import Typed
@@ -39,7 +45,7 @@ _SUBDIR = (
     "${fedclust_job:${hydra:overrides.task},${hydra:runtime.choices.algorithm},${hydra:sweep.dir}}"
 )
 _TYPED_ONLY = ("job.env_set", "job.env_copy", "job.chdir", "output_subdir")  # empty unless typed
-_NO_LOGGING = {"version": 1, "root": None, "disable_existing_loggers": False}
+NO_LOGGING = {"version": 1, "root": None, "disable_existing_loggers": False}
 # numbers and names that a cluster's scheduler asks for; what else a plug-in takes may run commands
 _RESOURCES = {
     *("_target_", "n_jobs", "backend", "prefer", "require", "verbose", "timeout", "pre_dispatch"),
@@ -69,7 +75,7 @@ def check_hydra(command: Command) -> None:
     for name in ("job_logging", "hydra_logging"):
         key = f"hydra.{name}"
         wish = any(one.replace("/", ".").startswith(key) for one in typed)
-        require(node[name] == _NO_LOGGING or wish, key, "…", "as it is by default, unless typed")
+        require(node[name] == NO_LOGGING or wish, key, "…", "as it is by default, unless typed")
     for name in _TYPED_ONLY:
         key, value = f"hydra.{name}", OmegaConf.select(composed.hydra, name)
         wish = any(one.startswith(key) for one in typed)
@@ -121,7 +127,7 @@ def hydra_of_its_own(typed: Typed) -> Iterator[None]:
     variables = [name for text in typed.texts for name in _READ.findall(text)]
     # Hydra's errors reach us as they are, not printed
     environment = {VARIABLES: " ".join(variables), _FULL_ERROR: "1"}
-    with _one_at_a_time, env_override(environment), as_libraries_begin():
+    with _one_at_a_time, env_override(environment), as_libraries_begin(), composed_quickly():
         hydra, config = GlobalHydra.instance().hydra, HydraConfig.instance().cfg
         base, name = VersionBase.instance().getbase(), JobRuntime.instance().get("name")
         root = logging.getLogger()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -16,7 +17,11 @@ from threading import enumerate as enumerate_threads
 from time import sleep
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException
+from hydra.types import HydraContext
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
@@ -25,11 +30,59 @@ from fedclust.helpers.errors import ConfigError, JobLost, UserError, counted
 from fedclust.helpers.locks import lock
 from fedclust.helpers.prose import say
 from fedclust.helpers.signals import heard
+from fedclust.launch.checks import without_hydra
+from fedclust.launch.guard import NO_LOGGING
 from fedclust.launch.sweep import Notes, is_basic
 
 _LOSE_PROCESSES = ("joblib", "submitit")  # whose errors mean that a process was lost
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _PATIENCE = 0.5  # seconds between two looks for the sweep's process
+_MORE = ("callbacks", "verbose", "output_subdir", "job.chdir", "job.env_set")  # of a job
+
+
+@dataclass(frozen=True)
+class OneAfterTheOther:
+    """Runs the jobs of Hydra's own sweeper in this process, as its own launcher does.
+
+    That one makes four copies of every job's config, which takes as long as a job of one round;
+    here it is one.
+    """
+
+    config: DictConfig
+    context: HydraContext
+    task: Callable[[DictConfig], float | None]
+
+    @staticmethod
+    def suits(config: DictConfig) -> bool:
+        """Whether jobs run one after the other, and nothing else of Hydra's is asked for."""
+        hydra, basic = config.hydra, str(config.hydra.sweeper["_target_"]).endswith(".BasicSweeper")
+        more = any(OmegaConf.select(hydra, key) for key in _MORE)
+        plain = not more and bool(hydra.job_logging == NO_LOGGING)
+        return basic and is_basic(hydra.launcher) and plain
+
+    def launch(self, jobs: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
+        """Called by the sweeper with the overrides of every job, and the number of the first."""
+        return [self._run(list(job), number) for number, job in enumerate(jobs, initial_job_idx)]
+
+    def _run(self, overrides: list[str], number: int) -> JobReturn:
+        config = self.context.config_loader.load_sweep_config(self.config, overrides)
+        task, own = without_hydra(config), config.hydra
+        hydra: Any = HydraConfig.instance()
+        before, hydra.cfg = hydra.cfg, config  # the folder's name refers to it
+        try:
+            with read_write(own), open_dict(own):
+                own.job.id = own.job.num = number
+                folder = Path(own.sweep.dir, own.sweep.subdir)
+                own.runtime.output_dir = os.path.abspath(folder)  # noqa: PTH100 - as Hydra, without ..
+            Path(own.runtime.output_dir).mkdir(parents=True, exist_ok=True)
+            done = JobReturn(status=JobStatus.COMPLETED)
+            try:
+                done.return_value = self.task(task)
+            except Exception as error:  # told when all have ended
+                done.status, done.return_value = JobStatus.FAILED, error
+        finally:
+            hydra.cfg = before
+        return done
 
 
 def told_elsewhere(

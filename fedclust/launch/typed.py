@@ -6,7 +6,7 @@ import argparse
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -131,15 +131,20 @@ class Typed:
 
 def parsed(texts: Iterable[str], own: Path | None = None) -> tuple[Override, ...]:
     """Overrides as Hydra reads them; see `Typed.overrides`."""
-    # only to list what there is takes no Hydra
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     from fedclust.helpers.private import ConfigLoaderImpl
     from fedclust.launch.scales import search_path
 
     loader = ConfigLoaderImpl(config_search_path=search_path(own))
-    parse = OverridesParser.create().parse_override
-    return tuple(replace(parse(text), config_loader=loader) for text in texts)
+    return tuple(replace(_parsed(text), config_loader=loader) for text in texts)
+
+
+@lru_cache(maxsize=512)  # jobs of a sweep share most
+def _parsed(text: str) -> Override:
+    """An override as Hydra reads it, which knows no choices."""
+    # only to list what there is takes no Hydra
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return OverridesParser.create().parse_override(text)
 
 
 def alternatives(override: Override) -> list[Any]:

@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from omegaconf import OmegaConf
 
-from fedclust.config.read import read_config
+from fedclust.config.read import read_config, written
 from fedclust.config.schema import ENGINES, decides_alike, relevant, spelt_as
 from fedclust.helpers.errors import RunFolderError, counted, typed
 from fedclust.helpers.files import (
@@ -226,9 +225,7 @@ class RunFolder:
 
     def _text(self) -> str:
         """The config with its hash, which shows whether it was changed by hand."""
-        return OmegaConf.to_yaml(
-            OmegaConf.create({**self.config, "hash": config_hash(self.config)})
-        )
+        return written({**self.config, "hash": config_hash(self.config)})
 
     def _text_renewed(self) -> str | None:
         """The config on the disk with the report asked for now; None where that is the same."""
@@ -238,7 +235,7 @@ class RunFolder:
         asked["tags"] = {**(there.get("tags") or {}), **(asked["tags"] or {})}
         if all(there.get(name) == value for name, value in asked.items()):
             return None
-        return OmegaConf.to_yaml(OmegaConf.create({**there, **asked}))
+        return written({**there, **asked})
 
     def _check_foreign(self) -> None:
         """Refuse a folder with files that no job has written."""

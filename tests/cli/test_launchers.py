@@ -17,6 +17,8 @@ from typing import Any, cast
 import pandas as pd
 import psutil
 import pytest
+from cli.conftest import Cli
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from started import Started
 from test_resume import assert_same, finish, wait_for_round
@@ -24,7 +26,14 @@ from test_resume import assert_same, finish, wait_for_round
 from fedclust.helpers.errors import JobLost
 from fedclust.helpers.signals import heard
 from fedclust.launch import launchers
-from fedclust.launch.launchers import end_with_sweep, explained, told_elsewhere
+from fedclust.launch.compose import compose
+from fedclust.launch.job import Jobs
+from fedclust.launch.launchers import (
+    OneAfterTheOther,
+    end_with_sweep,
+    explained,
+    told_elsewhere,
+)
 from fedclust.launch.sweep import notes
 
 LAUNCHERS = {
@@ -286,3 +295,42 @@ def test_a_worker_ends_with_the_process_that_started_it() -> None:
     before = threading.active_count()
     end_with_sweep(middle)  # this process is of another parent
     assert threading.active_count() == before
+
+
+def test_jobs_run_without_hydras_copies_where_nothing_else_is_asked_of_it() -> None:
+    assert OneAfterTheOther.suits(compose([]))
+    for asked in (
+        "hydra/launcher=joblib",
+        "hydra.verbose=true",
+        "hydra.output_subdir=.hydra",
+        "hydra.job.chdir=true",
+        "+hydra.job.env_set.A=b",
+        "hydra.job_logging.version=2",
+        "+hydra.callbacks.mine._target_=mine.Callback",
+        "hydra.sweeper._target_=hydra_plugins.mine.Sweeper",
+    ):
+        assert not OneAfterTheOther.suits(compose([asked])), asked
+
+
+def test_a_job_here_sees_the_same_of_hydra_as_with_hydras_own_launcher(
+    fedclust: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def look(self: Jobs, config: Any) -> float:
+        hydra = HydraConfig.get()
+        folder = Path(hydra.runtime.output_dir)
+        there = folder.is_dir(), str(folder.relative_to(tmp_path / "outputs"))
+        numbered = hydra.job.num, hydra.mode, str(hydra.sweep.subdir), list(hydra.overrides.task)
+        seen.append((*there, *numbered, OmegaConf.to_yaml(config), config._get_parent()))
+        return 1.0
+
+    monkeypatch.setattr(Jobs, "__call__", look)
+    command = "run", "-m", "algorithm=ifca,fedavg", "solver.lr=0.1,0.2", "rounds=1"
+    fedclust(*command, "name=same")
+    here = seen.copy()
+    seen.clear()
+    monkeypatch.setattr(OneAfterTheOther, "suits", lambda _: False)
+    fedclust(*command, "name=same")
+    assert len(here) == 4
+    assert here == seen

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -15,6 +16,8 @@ import torch
 from cli.conftest import Cli
 
 from fedclust.config import data
+from fedclust.core.types import Split
+from fedclust.runtime import shared_data
 from fedclust.runtime.shared_data import _DECIDES, SharedData
 from tests.configs import composed
 
@@ -87,6 +90,7 @@ def test_other_data_let_go_of_what_was_kept(
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "resnet18-f37072fd.pth").touch()
     config: dict[str, Any] = {"dataset": {"path": str(file)}, "seeds": [0], "device": "cpu"}
+    monkeypatch.setattr(shared_data, "_bytes", lambda _: shared_data._MOST + 1)
     shared = SharedData()
     assert shared.of(config) is None
     federations: dict[int, Any] = {0: object()}
@@ -105,3 +109,24 @@ def test_other_data_let_go_of_what_was_kept(
     shared.keep(federations)
     assert shared.of({**config, "model": model}) is federations
     assert shared.of({**config, "model": {**model, "weights": "DEFAULT"}}) is None
+
+
+def test_small_data_of_earlier_jobs_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    federations: list[dict[int, Any]] = [{0: object()}, {1: object()}, {2: object()}]
+    monkeypatch.setattr(shared_data, "_bytes", lambda _: shared_data._MOST // 2)
+    shared = SharedData()
+    configs: list[dict[str, Any]] = [{"seeds": [seed]} for seed in range(3)]
+    for config, one in zip(configs, federations, strict=True):
+        assert shared.of(config) is None
+        shared.keep(one)
+    assert shared.of(configs[0]) is federations[0]  # now the one asked for last
+    assert shared.of({"seeds": [3]}) is None  # and what is too much has gone, the oldest first
+    assert shared.of(configs[1]) is None
+    assert [shared.of(configs[place]) for place in (2, 0)] == [federations[2], federations[0]]
+
+
+def test_bytes_of_data_are_those_of_examples_and_tables() -> None:
+    pool = SimpleNamespace(x=torch.zeros(10, 3), y=torch.zeros(10, dtype=torch.int64))
+    split = Split.of([torch.arange(4), torch.arange(6)])
+    fed: Any = SimpleNamespace(pool=pool, splits={"train": split, "test": split})
+    assert shared_data._bytes({0: fed, 1: fed}) == 10 * 3 * 4 + 10 * 8 + 4 * 10 * 4

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from fedclust.config.read import read_config
+from fedclust.config.read import read_config, written
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import RunFolderError
 from fedclust.runtime.folder import RunFolder
@@ -40,3 +40,20 @@ def test_a_broken_file_is_no_config(text: str, tmp_path: Path) -> None:
         read_config(tmp_path / "config.yaml")
     with pytest.raises(RunFolderError, match="is unreadable"):
         RunFolder(tmp_path, {}).check()
+
+
+def test_a_config_is_written_as_omegaconf_writes_it() -> None:
+    shared = [1, {"a": None}]
+    config = {
+        "numbers": [1, 1.0, 1e-3, 1e16, float("inf"), True],
+        "texts": {"a": "1", "b": "true", "c": "1e-3", "d": "é", "e": "a: b # c", "f": "", "g": "~"},
+        "lines": "two\nlines",
+        "long": "word " * 40,
+        "twice": {"one": shared, "two": shared},
+        "keys": {1: "one", "1": "text", 2.5: "yes"},
+        "empty": {"list": [], "mapping": {}},
+        "null": None,
+    }
+    for _ in range(2):  # the second time what was kept
+        assert written(config) == OmegaConf.to_yaml(OmegaConf.create(config))
+    assert written({"a": 1}) != written({"a": True}) != written({"a": 1.0})

@@ -52,7 +52,7 @@ NETWORKS: dict[str, tuple[Any, ...]] = {
     "squares of all images": (
         *((1, 5, 6), Conv2d(1, 88, 1), Conv2d(88, 89, 3, padding=1), ReLU(), MaxPool2d(2)),
     ),
-    # by PyTorch's own convolutions, row by row
+    # by squares whose kernels' values are made anew, and by PyTorch's own convolutions, row by row
     "large kernels": (
         *((1, 5, 6), Conv2d(1, 170, 1), ZeroPad2d((1, 0, 0, 2))),
         *(Conv2d(170, 180, 3, padding=1, bias=False), ReLU(), MaxPool2d(2)),
@@ -142,6 +142,20 @@ def test_gradients_are_those_of_the_definition(name: str) -> None:
         want = exact_gradient(
             network_of(name), models[which], engine.pool, shards.index[row, :count]
         )
+        assert (got[row] - want).norm() < 2e-5 * want.norm()
+
+
+@pytest.mark.parametrize("name", ["squares", "squares between zeros"])
+def test_values_of_kernels_made_anew_give_the_same(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """For every lot of squares, of which there are several, as of large kernels."""
+    (engine, models), shards = engine_of(name), ragged_shards((20, 7))
+    monkeypatch.setattr(convolution, "_LARGE", 1)
+    got = engine.answer(GradCall(models, torch.tensor([2, 0]), shards))
+    for row, which in enumerate((2, 0)):
+        seen = shards.index[row, : shards.count[row]]
+        want = exact_gradient(engine.model, models[which], engine.pool, seen)
         assert (got[row] - want).norm() < 2e-5 * want.norm()
 
 

@@ -181,7 +181,9 @@ class Layers:
         if self._convolving != "compiled":
             return None
         block = Block.at(self.network.layers, at)
-        return None if block is None or convolution.is_large(block.conv) else block
+        if block is None or convolution.is_large(block.conv, self._products):
+            return None
+        return block
 
     def _step(self, at: int, some: _Some) -> DenseStep:
         layer = self.network.layers[at]

@@ -1,6 +1,6 @@
 """C sources of this folder, compiled for this processor where there is a compiler.
 
-Compiled once, in one to four seconds each, and kept in the user's cache folder. Without a compiler
+Compiled once, in one to seven seconds each, and kept in the user's cache folder. Without a compiler
 only speed is lost.
 """
 
@@ -27,7 +27,7 @@ from fedclust.helpers.files import atomic_write
 _LOG = logging.getLogger(__name__)
 _hanging: set[str] = set()  # compilers that did not answer in this process
 _CPU = Path("/proc/cpuinfo")
-_LONGEST = 60  # seconds that a command of the compiler may take; the longest needs four
+_LONGEST = 60  # seconds that a command of the compiler may take; the longest needs seven
 _FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fPIC")
 # the first that gives a library that can be loaded: Apple's compiler knows no OpenMP, others no
 # native ARM

@@ -31,22 +31,23 @@ static Sizes sizes_of(const Block *j) {
   s.turned = s.gradient = s.k * s.v;
   s.back_turned = j->kernel_rows * j->pieces * j->outputs * s.u;
   if (j->side) {
-    s.turned = s.gradient = SQUARE * j->inputs * s.v;
-    s.back_turned = SQUARE * j->outputs * vectors(j->inputs);
+    s.padded = 0;
+    s.turned = j->large ? 0 : SQUARE * j->inputs * s.v;
+    s.gradient = s.back_turned = j->large ? 0 : SQUARE * j->outputs * vectors(j->inputs);
   }
   return s;
 }
 
 /* Vectors of a thread for the sums of an image, or g, and an image with its zeros; what is added to its end may reach
    a vector further. */
-static int64_t beside_sums(const Block *j, const Sizes *s) {
+static int64_t beside_squares(const Block *j, const Sizes *s) {
   return j->out_height * j->out_width * s->v + vectors(s->padded) + 1;
 }
 
 /* The room that a block needs. */
 void rooms(const Block *j, Rooms *to) {
   const Sizes s = sizes_of(j);
-  const int64_t scratch = beside_sums(j, &s) + (j->side ? winograd_space(j) : 0);
+  const int64_t scratch = j->side ? winograd_space(j) : beside_squares(j, &s);
   *to = (Rooms){.turned = (s.turned + s.v) * LANES, .back_turned = s.back_turned * LANES, .padded = s.padded,
                 .where = (j->pooled_height * j->pooled_width * s.v * LANES + 3) / 4,
                 .partial = (s.gradient + s.v) * LANES, .scratch = scratch * LANES};
@@ -149,22 +150,12 @@ static void forward_images(const Block *j, const Sizes *s, int64_t r, int64_t fi
     return;
   }
   const Squares q = squares_of(j);
-  const int64_t each = q.down * q.across, u = vectors(j->inputs);
-  const vec *w = j->turned + r * (s->turned + s->v);
-  vec *const x = scratch + beside_sums(j, s), *const y = x + SQUARE * q.pixels;
-  const int at_once = end - first > 1; /* else band by band */
-  for (int64_t b = first; at_once && b < end; b++)
-    pixels_to_values(j, padded_of(j, s, r, b, scratch), x + (b - first) * each * u, q.pixels, 0, q.down, q.across);
-  if (at_once) products_of_values(j, y, q.sums, s->v, x, q.pixels, j->inputs, w, (end - first) * each);
-  for (int64_t b = first; b < end; b++) {
-    float *image = at_once && j->padded ? kept_of(j, s, r, b) : padded_of(j, s, r, b, scratch);
-    if (at_once)
-      sums_of_values(j, scratch, y + (b - first) * each * s->v, q.sums, 0, q.down, q.across);
-    else
-      sums_by_squares(j, &q, image, w, scratch, x);
-    if (j->side > 2) clear_sums_of_zeros(j, image, scratch); /* in squares of 2 x 2 they are 0 by themselves */
-    outputs_of(j, s, r, b, image, scratch, j->out_height);
-  }
+  const int64_t each = winograd_sums(j, 1), images = end - first;
+  sums_by_squares(j, &q, r, first, images, j->turned + r * (s->turned + s->v),
+                  each ? (float *)scratch : image_of(&j->y, r, first), each ? each * LANES : j->y.image,
+                  scratch + winograd_sums(j, q.images));
+  for (int64_t b = 0; each && b < images; b++)
+    outputs_of(j, s, r, first + b, NULL, scratch + b * each, j->out_height);
 }
 
 /* g from d, the gradient of a maximum, at its place in the window; `alone` if no other window reaches there. */
@@ -229,7 +220,7 @@ static void kernel_by_rows(const Block *j, const Sizes *s, vec *to, float *x, co
       }
       if (rows > 0)
         kernel_product(to + row * s->each * v, (Grid){x + first * down, down, right}, rows, j->out_width,
-                       j->places + row * s->each, (end - row) * s->each, g + first * j->out_width * v, v);
+                       j->places + row * s->each, (end - row) * s->each, g + first * j->out_width * v, v, v);
     }
 }
 
@@ -258,68 +249,59 @@ static void inner_part(const Block *j, int64_t r, int64_t b, const float *dx) {
 static void backward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *partial, vec *g) {
   const int64_t sums = j->out_height * j->out_width * s->v;
   float *x = kept_of(j, s, r, b), *dx = j->back.data ? (float *)(g + sums) : NULL;
-  const vec *w = dx ? j->back_turned + r * s->back_turned : NULL;
   unpool(j, s, r, b, g, partial + s->gradient);
   round_all(j, (float *)g, sums * LANES);
-  if (dx) memset(dx, 0, (size_t)s->padded * sizeof(float));
-  if (j->side) {
-    const Squares q = squares_of(j);
-    gradients_by_squares(j, &q, x, g, w, partial, dx, g + beside_sums(j, s));
-  } else {
-    kernel_by_rows(j, s, partial, x, g);
-    if (dx) image_by_rows(j, s, dx, g, w);
-  }
-  if (dx) inner_part(j, r, b, dx);
+  kernel_by_rows(j, s, partial, x, g);
+  if (!dx) return;
+  memset(dx, 0, (size_t)s->padded * sizeof(float));
+  image_by_rows(j, s, dx, g, j->back_turned + r * s->back_turned);
+  inner_part(j, r, b, dx);
 }
 
-/* The same of some images by squares at once. */
-static void backward_images(const Block *j, const Sizes *s, const Squares *q, int64_t r, int64_t first, int64_t end,
-                            vec *partial, vec *g) {
-  const int64_t each = q->down * q->across, u = vectors(j->inputs), squares = (end - first) * each;
-  vec *const x = g + beside_sums(j, s), *const y = x + SQUARE * q->pixels;
-  for (int64_t b = first; b < end; b++) {
-    const float *image = kept_of(j, s, r, b);
-    unpool(j, s, r, b, g, partial + s->gradient);
-    pixels_to_values(j, image, x + (b - first) * each * u, q->pixels, 0, q->down, q->across);
-    values_of_sums(j, g, y + (b - first) * each * s->v, q->sums, 0, q->down, q->across);
+/* The gradients of some images, which are one after the other. */
+static void backward_images(const Block *j, const Sizes *s, int64_t r, int64_t first, int64_t end, vec *partial,
+                            vec *scratch) {
+  if (!j->side) {
+    for (int64_t b = first; b < end; b++) backward_image(j, s, r, b, partial, scratch);
+    return;
   }
-  kernel_by_values(j, q, partial, x, y, squares);
-  if (!j->back.data) return;
-  float *dx = (float *)(g + j->out_height * j->out_width * s->v);
-  products_of_values(j, x, q->pixels, u, y, q->sums, j->outputs, j->back_turned + r * s->back_turned, squares);
-  for (int64_t b = first; b < end; b++) {
-    memset(dx, 0, (size_t)s->padded * sizeof(float));
-    values_to_pixels(j, dx, x + (b - first) * each * u, q->pixels, 0, q->down, q->across);
-    inner_part(j, r, b, dx);
+  const Squares q = squares_of(j);
+  const int64_t each = winograd_sums(j, 1);
+  for (int64_t b = first, images; b < end; b += images) {
+    images = inside(q.images, b, end);
+    for (int64_t i = 0; each && i < images; i++) unpool(j, s, r, b + i, scratch + i * each, partial + s->gradient);
+    gradients_by_squares(j, &q, r, b, images, each ? (float *)scratch : image_of(&j->delta, r, b),
+                         each ? each * LANES : j->delta.image, j->back_turned + r * s->back_turned, partial,
+                         scratch + winograd_sums(j, q.images));
   }
 }
 
-/* The kernel of a row as [K, v], as values, and the bias. */
-static void turn(const Block *j, const Sizes *s, int64_t r) {
+/* The kernel of a row as [K, v], or its values, and the bias. */
+static void turn(const Block *j, const Sizes *s, int64_t r, vec *scratch) {
   const float *from = j->kernel + r * j->outputs * s->k;
   const int64_t lanes = s->v * LANES;
   vec *const turned = j->turned + r * (s->turned + s->v);
   float *to = (float *)turned, *bias = (float *)(turned + s->turned);
   for (int64_t o = 0; o < lanes; o++) bias[o] = j->bias && o < j->outputs ? j->bias[r * j->outputs + o] : 0;
-  for (int64_t k = 0; k < s->k; k++)
-    for (int64_t o = 0; o < lanes; o++) to[k * lanes + o] = o < j->outputs ? from[o * s->k + k] : 0;
-  round_all(j, to, s->k * lanes);
-  if (j->side) values_of_kernel(j, turned, j->inputs * s->v);
-}
-
-/* The kernel of a row as [kernel rows, pieces, out, u], as values. */
-static void turn_back(const Block *j, const Sizes *s, int64_t r) {
-  const float *from = j->kernel + r * j->outputs * s->k;
-  float *to = (float *)(j->back_turned + r * s->back_turned);
-  memset(to, 0, (size_t)s->back_turned * sizeof(vec));
   if (j->side) {
-    const int64_t c = j->inputs, u = vectors(c);
-    for (int64_t place = 0; place < s->k / c; place++)
-      for (int64_t o = 0; o < j->outputs; o++)
-        memcpy(to + (place * j->outputs + o) * u * LANES, from + o * s->k + place * c, (size_t)c * sizeof(float));
-    values_of_kernel(j, (vec *)to, j->outputs * u);
+    if (!j->large) all_values_of_kernel(j, 0, r, turned, scratch);
     return;
   }
+  turn_over(to, lanes, from, s->k, j->outputs, s->k);
+  clear_rest(turned, s->k, j->outputs, s->v);
+  round_all(j, to, s->k * lanes);
+}
+
+/* The kernel of a row as [kernel rows, pieces, out, u], or its values. */
+static void turn_back(const Block *j, const Sizes *s, int64_t r, vec *scratch) {
+  const float *from = j->kernel + r * j->outputs * s->k;
+  vec *const turned = j->back_turned + r * s->back_turned;
+  if (j->side) {
+    if (!j->large) all_values_of_kernel(j, 1, r, turned, scratch);
+    return;
+  }
+  float *to = (float *)turned;
+  memset(to, 0, (size_t)s->back_turned * sizeof(vec));
   for (int64_t i = 0; i < j->kernel_rows * j->pieces; i++)
     for (int64_t o = 0; o < j->outputs; o++)
       memcpy(to + (i * j->outputs + o) * s->u * LANES, from + o * s->k + i * s->piece,
@@ -329,18 +311,16 @@ static void turn_back(const Block *j, const Sizes *s, int64_t r) {
 
 /* The gradients of a row, from those of its parts. */
 static void collect(const Block *j, const Sizes *s, int64_t r) {
-  const int64_t each = s->gradient + s->v, c = j->inputs;
+  const int64_t each = s->gradient + s->v;
   vec *sums = j->partial + r * j->parts * each;
   for (int64_t p = 1; p < j->parts; p++)
     for (int64_t i = 0; i < each; i++) sums[i] += sums[p * each + i];
-  if (j->side) kernel_of_values(j, sums, c * s->v);
-  const float *from = (const float *)sums;
-  float *to = j->kernel_gradient + r * j->outputs * s->k;
-  for (int64_t o = 0; o < j->outputs; o++)
-    for (int64_t place = 0; place < s->k / c; place++)
-      for (int64_t i = 0; i < c; i++) *to++ = from[(place * c + i) * s->v * LANES + o];
+  if (!j->side)
+    turn_over(j->kernel_gradient + r * j->outputs * s->k, s->k, (const float *)sums, s->v * LANES, s->k, j->outputs);
+  else if (!j->large)
+    all_kernel_of_values(j, r, sums);
   if (j->bias_gradient)
-    memcpy(j->bias_gradient + r * j->outputs, from + s->gradient * LANES, (size_t)j->outputs * sizeof(float));
+    memcpy(j->bias_gradient + r * j->outputs, sums + s->gradient, (size_t)j->outputs * sizeof(float));
 }
 
 static vec *own_scratch(const Block *j, int64_t space) {
@@ -363,7 +343,7 @@ void forward(const Block *j, int threads) {
 #pragma omp parallel num_threads(threads)
   {
 #pragma omp for schedule(dynamic)
-    for (int64_t r = 0; r < j->rows; r++) turn(j, &s, r);
+    for (int64_t r = 0; r < j->rows; r++) turn(j, &s, r, own_scratch(j, room.scratch / LANES));
 #pragma omp for schedule(dynamic)
     for (int64_t i = 0; i < j->rows * groups; i++) {
       const int64_t first = i % groups * some;
@@ -378,7 +358,6 @@ void forward(const Block *j, int threads) {
 void backward(const Block *j, int threads) {
   const Sizes s = sizes_of(j);
   const int64_t each = s.gradient + s.v;
-  const Squares q = j->side ? squares_of(j) : (Squares){.images = 1};
   Rooms room;
   rooms(j, &room);
   (void)threads;
@@ -386,20 +365,14 @@ void backward(const Block *j, int threads) {
   {
     if (j->back.data) {
 #pragma omp for schedule(dynamic)
-      for (int64_t r = 0; r < j->rows; r++) turn_back(j, &s, r);
+      for (int64_t r = 0; r < j->rows; r++) turn_back(j, &s, r, own_scratch(j, room.scratch / LANES));
     }
 #pragma omp for schedule(dynamic)
     for (int64_t i = 0; i < j->rows * j->parts; i++) {
       const int64_t r = i / j->parts, p = i % j->parts, last = j->batch * (p + 1) / j->parts;
       vec *partial = j->partial + i * each, *scratch = own_scratch(j, room.scratch / LANES);
       memset(partial, 0, (size_t)each * sizeof(vec));
-      for (int64_t b = j->batch * p / j->parts, end; b < last; b = end) {
-        end = b + inside(q.images, b, last);
-        if (end - b > 1)
-          backward_images(j, &s, &q, r, b, end, partial, scratch);
-        else
-          backward_image(j, &s, r, b, partial, scratch);
-      }
+      backward_images(j, &s, r, j->batch * p / j->parts, last, partial, scratch);
     }
 #pragma omp for schedule(dynamic)
     for (int64_t r = 0; r < j->rows; r++) collect(j, &s, r);

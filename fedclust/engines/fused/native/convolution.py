@@ -24,15 +24,17 @@ from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Rule
 from fedclust.engines.fused.weights import Weight
 
-# least pieces of a backward pass, for the threads; every piece has a gradient of its own, so there
-# are fewer where that is large
-_TASKS, _LARGE_TASKS, _LARGE = 8, 2, 1 << 20  # bytes of a gradient
+# least pieces of a backward pass, for the threads; every piece has a gradient of its own
+_TASKS = 8
+# bytes of the values of a kernel from which they are made where they are needed, and a row is one
+# piece
+_LARGE = 1 << 22
 
 # of `convolution_winograd.h`: values along the side of a square, and the channels that pay for them
 _POINTS, _ENOUGH = 6, 16
 
-# numbers of a kernel from which PyTorch's own convolutions are faster: what is done to a kernel in
-# every step is then not earned by the few pixels that such layers have
+# numbers of a kernel from which PyTorch's own convolutions are faster, but by squares: what is done
+# to a kernel in every step is then not earned by the few pixels that such layers have
 _LARGE_KERNEL = 1 << 18
 
 # name and shape to a float32 buffer that begins at a multiple of 64 bytes
@@ -51,11 +53,12 @@ def computes(layers: Sequence[nn.Module], device: torch.device) -> bool:
     return bool(convolutions) and device.type == "cpu" and compiled() is not None
 
 
-def is_large(conv: nn.Conv2d) -> bool:
+def is_large(conv: nn.Conv2d, products: Products) -> bool:
     """Whether PyTorch's own code is faster for a convolution. Strides over single pixels are ours:
     of them oneDNN's gradient writes where it must not, channels last.
     """
-    return conv.weight.numel() >= _LARGE_KERNEL and not strides_over(conv)
+    large = conv.weight.numel() >= _LARGE_KERNEL
+    return large and not strides_over(conv) and not _side(conv, products)
 
 
 def strides_over(conv: nn.Conv2d) -> bool:
@@ -63,18 +66,13 @@ def strides_over(conv: nn.Conv2d) -> bool:
     return pair(conv.kernel_size) == (1, 1) and pair(conv.stride) != (1, 1)
 
 
-def _is_plain(block: Block) -> bool:
-    """Whether stride and dilation are 1."""
-    return pair(block.conv.stride) == (1, 1) and pair(block.conv.dilation) == (1, 1)
-
-
-def _side(block: Block, g: Geometry, products: Products) -> int:
+def _side(conv: nn.Conv2d, products: Products) -> int:
     """Sums along a side of the squares that `convolution_winograd.h` works on; 0 without."""
-    kernel = (g.kernel_rows, g.kernel_columns)
-    enough = min(g.inputs, g.outputs) >= _ENOUGH
-    if products.rounds or not enough or not _is_plain(block) or kernel not in ((3, 3), (5, 5)):
+    kernel, moves = pair(conv.kernel_size), (pair(conv.stride), pair(conv.dilation))
+    enough = min(conv.in_channels, conv.out_channels) >= _ENOUGH
+    if products.rounds or not enough or moves != ((1, 1), (1, 1)) or kernel not in ((3, 3), (5, 5)):
         return 0
-    return _POINTS + 1 - g.kernel_rows
+    return _POINTS + 1 - kernel[0]
 
 
 class BlockStep:
@@ -111,10 +109,9 @@ class BlockStep:
         self.code, self.threads = code, torch.get_num_threads()
         g, rows = Geometry.of(block, *shapes), len(weight.value)
         kernel, (meets, met) = weight.value.permute(0, 1, 3, 4, 2), rows_that_meet(block, g)
-        side = _side(block, g, products)
-        places = (_POINTS * _POINTS) if side else g.taps
-        large = 4 * places * g.inputs * g.outputs >= _LARGE
-        parts = min(batch, -(-(_LARGE_TASKS if large else _TASKS) // rows))
+        side = _side(block.conv, products)
+        large = side > 0 and 4 * _POINTS**2 * g.inputs * g.outputs >= _LARGE
+        parts = 1 if large else min(batch, -(-_TASKS // rows))
         # neighbours in a row of the kernel are neighbours in the image, unless it is dilated
         pieces = 1 if pair(block.conv.dilation)[1] == 1 else g.kernel_columns
 
@@ -145,6 +142,7 @@ class BlockStep:
             parts=parts,
             rounds=products.rounds,
             side=side,
+            large=large,
             y=_images(self.out),
             back=_Images() if self.back is None else _images(self.back),
             **g._asdict(),
@@ -164,14 +162,14 @@ class BlockStep:
                 setattr(self.job, name, tensor.data_ptr())
 
     def forward(self, x: Tensor) -> Tensor:
-        x = _whole(x)
-        self.job.x = _images(x)
+        self.x = _whole(x, last=self.job.side > 0)  # until the way back
+        self.job.x = _images(self.x)
         self.code.forward(ctypes.byref(self.job), self.threads)
         return self.out
 
     def backward(self, delta: Tensor) -> Tensor:
         assert self.rule is not None
-        delta = _whole(delta)
+        delta = _whole(delta, last=self.job.side > 0)
         self.job.delta = _images(delta)
         self.code.backward(ctypes.byref(self.job), self.threads)
         for weight, name in ((self.weight, "kernel_gradient"), (self.bias, "bias_gradient")):
@@ -186,9 +184,11 @@ def _is_last(x: Tensor) -> bool:
     return x[0, 0].permute(1, 2, 0).is_contiguous()
 
 
-def _whole(x: Tensor) -> Tensor:
-    """x with every image in one piece, channels first or last."""
-    return x if _is_last(x) or x[0, 0].is_contiguous() else x.contiguous()
+def _whole(x: Tensor, *, last: bool) -> Tensor:
+    """x with every image in one piece, channels last, or first where that is taken too."""
+    if _is_last(x) or (not last and x[0, 0].is_contiguous()):
+        return x
+    return x.movedim(2, -1).contiguous().movedim(-1, 2) if last else x.contiguous()
 
 
 def _images(x: Tensor) -> ctypes.Structure:

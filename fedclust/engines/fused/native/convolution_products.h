@@ -22,7 +22,7 @@
 #define LANES 4
 #define WIDE 4
 #endif
-#define MOST_PIXELS 7 /* of a tile */
+#define MOST_PIXELS (LANES == 8 ? 6 : 7) /* of a tile: with them its sums and factors are all of 16 registers */
 /* of the kernel, likewise, beside N vectors */
 #define MOST_PLACES(N) (N == 1 || (N == 2 && LANES == 16) ? 12 : 6)
 
@@ -50,6 +50,7 @@ typedef struct {
   int64_t parts;                          /* that the images of a row of clients are dealt out in */
   int64_t rounds;                         /* factors are rounded */
   int64_t side;                           /* of the squares of convolution_winograd.h; 0 without */
+  int64_t large;                          /* values of a kernel are made anew where they are needed */
   Images x, y, delta, back;               /* back without data: nobody needs the gradient of the images */
   const float *kernel, *bias;             /* [R, out, taps, in], [R, out] or NULL */
   float *kernel_gradient, *bias_gradient; /* likewise */
@@ -154,7 +155,7 @@ typedef void (*Tile)(float *const *, const float *const *, const int32_t *, int6
   static __attribute__((noinline)) void tile_##P##_##N##_##ADD(float *const *to, const float *const *x,   \
                                                                const int32_t *places, int64_t k,          \
                                                                const vec *w, int64_t v) {                 \
-    tile(P, N, ADD, to, x, places, k, w, v);                                                              \
+    tile(P <= MOST_PIXELS ? P : 1, N, ADD, to, x, places, k, w, v);                                       \
   }
 #define TILES(N, ADD)                                                                                     \
   TILE(1, N, ADD) TILE(2, N, ADD) TILE(3, N, ADD) TILE(4, N, ADD) TILE(5, N, ADD) TILE(6, N, ADD)         \
@@ -194,9 +195,10 @@ static void product(Grid to, Grid x, int64_t rows, int64_t columns, const int32_
   VECTORS(1)
 }
 
-/* to[i, n] += sum over pixels of x[p + places[i]] g[p, n] for I places and N vectors. */
+/* to[i, n] += sum over pixels of x[p + places[i]] g[p, n] for I places and N vectors; pixels of g are `pitch` vectors
+   apart, places of `to` v. */
 ALWAYS void gather(const int I, const int N, vec *to, Grid x, const int32_t *places, int64_t rows, int64_t columns,
-                   const vec *g, int64_t v) {
+                   const vec *g, int64_t pitch, int64_t v) {
   vec sums[MOST_PLACES(1)][WIDE];
   int64_t at[MOST_PLACES(1)];
   for (int i = 0; i < I; i++) at[i] = places[i];
@@ -206,7 +208,7 @@ ALWAYS void gather(const int I, const int N, vec *to, Grid x, const int32_t *pla
     for (int64_t w = 0; w < columns; w++) {
       const float *here = x.data + h * x.pitch + w * x.spacing;
       vec b[WIDE];
-      for (int n = 0; n < N; n++) b[n] = g[(h * columns + w) * v + n];
+      for (int n = 0; n < N; n++) b[n] = g[(h * columns + w) * pitch + n];
       for (int i = 0; i < I; i++) {
         const float a = here[at[i]];
         for (int n = 0; n < N; n++) sums[i][n] += a * b[n];
@@ -218,7 +220,7 @@ ALWAYS void gather(const int I, const int N, vec *to, Grid x, const int32_t *pla
 
 #define PLACES(I, N)                                                                                      \
   case I:                                                                                                 \
-    gather(I <= MOST_PLACES(N) ? I : 1, N, to + i * v + n, x, places + i, rows, columns, g + n, v);       \
+    gather(I <= MOST_PLACES(N) ? I : 1, N, to + i * v + n, x, places + i, rows, columns, g + n, pitch, v); \
     break;
 
 #define GRADIENTS(N)                                                                                      \
@@ -230,8 +232,8 @@ ALWAYS void gather(const int I, const int N, vec *to, Grid x, const int32_t *pla
       }
 
 /* to [k, v] += the gradient of the kernel by some rows of an image. */
-static void kernel_product(vec *to, Grid x, int64_t rows, int64_t columns, const int32_t *places, int64_t k,
-                           const vec *g, int64_t v) {
+static __attribute__((noinline)) void kernel_product(vec *to, Grid x, int64_t rows, int64_t columns, const int32_t *places, int64_t k,
+                           const vec *g, int64_t pitch, int64_t v) {
   int64_t n = 0;
 #if WIDE == 4
   GRADIENTS(4)

@@ -22,10 +22,18 @@
 #define CONVOLUTION_WINOGRAD_H
 
 #include "convolution_products.h"
+#include "transpose.h"
 
 #define POINTS 6 /* along a side */
 #define SQUARE (POINTS * POINTS)
-#define MOST_SQUARES 56 /* worked on at once: their values, of 32 channels 0.5 MB, are to stay in the cache of a core */
+/* Squares that are worked on at once: their values are to stay in the cache of a core; beside large kernels more, since
+   the values of a panel are made anew for each lot. */
+#ifndef MOST_SQUARES
+#define MOST_SQUARES 56
+#endif
+#define MOST_BESIDE_LARGE 112
+#define BLOCK 64   /* channels of a large kernel whose values are made at once, 36 x 64 vectors of a panel */
+#define SOME 12     /* outputs whose gradients of values are made at once */
 
 /* Points besides 0 and the highest coefficient: ±NEAR and ±FAR. */
 #define NEAR 0.75f
@@ -39,7 +47,8 @@
 static const float SCALE[POINTS] = {1 / (NEAR2 * FAR2), OF_NEAR, OF_NEAR, OF_FAR, OF_FAR, 1};
 
 /* A map of n vectors x to others y, `from` and `to` being steps between them; x and y do not overlap. */
-#define MAP(name) ALWAYS void name(const int n, vec *y, const int64_t to, const vec *x, const int64_t from)
+#define MAP(name) \
+  ALWAYS void name(const int n, vec *restrict y, const int64_t to, const vec *restrict x, const int64_t from)
 
 /* n coefficients, two or more, to values: A g and G w but for the scale. */
 MAP(values) {
@@ -59,12 +68,12 @@ MAP(values) {
 MAP(moments) {
   const vec near = x[from] + x[2 * from], far = x[3 * from] + x[4 * from];
   const vec odd_near = x[from] - x[2 * from], odd_far = x[3 * from] - x[4 * from];
+  const vec last = x[5 * from], none = {};
   y[0] = x[0] + near + far;
-  y[to] = NEAR * odd_near + FAR * odd_far;
-  if (n > 2) y[2 * to] = NEAR2 * near + FAR2 * far;
-  if (n > 3) y[3 * to] = NEAR * NEAR2 * odd_near + FAR * FAR2 * odd_far;
-  if (n > 4) y[4 * to] = NEAR2 * NEAR2 * near + FAR2 * FAR2 * far;
-  y[(n - 1) * to] += x[5 * from];
+  y[to] = NEAR * odd_near + FAR * odd_far + (n == 2 ? last : none);
+  if (n > 2) y[2 * to] = NEAR2 * near + FAR2 * far + (n == 3 ? last : none);
+  if (n > 3) y[3 * to] = NEAR * NEAR2 * odd_near + FAR * FAR2 * odd_far + (n == 4 ? last : none);
+  if (n > 4) y[4 * to] = NEAR2 * NEAR2 * near + FAR2 * FAR2 * far + last;
 }
 
 /* Six pixels to values: B'. */
@@ -93,216 +102,342 @@ MAP(to_pixels) {
   y[5 * to] = x[5 * from];
 }
 
-/* A map of `in` to `out` along both sides of a square. */
-#define BOTH_SIDES(map, n, in, out, y, x)                                                    \
-  do {                                                                                       \
-    vec between[(in) * (out)];                                                               \
-    for (int i = 0; i < (in); i++) map(n, between + i * (out), 1, (x) + i * (in), 1);        \
-    for (int i = 0; i < (out); i++) map(n, (y) + i, out, between + i, out);                  \
+/* A map of `in` to `out` along both sides of a square; steps from a row to the next one, and from a column. */
+#define BOTH_SIDES(map, n, in, out, y, y_row, y_column, x, x_row, x_column)                            \
+  do {                                                                                                 \
+    vec between[(in) * (out)];                                                                         \
+    for (int i = 0; i < (in); i++) map(n, between + i * (out), 1, (x) + i * (x_row), x_column);        \
+    for (int i = 0; i < (out); i++) map(n, (y) + i * (y_column), y_row, between + i, out);             \
   } while (0)
 
 /* The squares of an output: along its height and width, rows of them that are worked on at once, and images, where
-   those of one are few: then the kernel's values, of 256 channels 9 MB, are read once for all; vectors from a point's
-   values to the next one's, of pixels and of sums, odd so that 36 points do not push each other out. */
+   those of one are few; how many that are, and vectors from a point's values to the next one's, of pixels, of sums and
+   of a panel, odd so that 36 points do not push each other out. */
 typedef struct {
-  int64_t down, across, rows, images, pixels, sums;
+  int64_t down, across, rows, images, most, pixels, sums, panel;
 } Squares;
 
 static Squares squares_of(const Block *j) {
   Squares q = {.down = (j->out_height + j->side - 1) / j->side, .across = (j->out_width + j->side - 1) / j->side};
-  const int64_t most = MOST_SQUARES > q.across ? MOST_SQUARES / q.across : 1, parts = (q.down + most - 1) / most;
-  q.rows = (q.down + parts - 1) / parts;
-  const int64_t fit = parts > 1 ? 1 : MOST_SQUARES / (q.down * q.across), share = (j->batch + j->parts - 1) / j->parts;
-  q.images = fit > share ? share : fit;
-  if (q.images < 1) q.images = 1;
-  q.pixels = q.images * q.rows * q.across * vectors(j->inputs) | 1;
-  q.sums = q.images * q.rows * q.across * vectors(j->outputs) | 1;
+  const int64_t limit = j->large ? MOST_BESIDE_LARGE : MOST_SQUARES, share = (j->batch + j->parts - 1) / j->parts;
+  const int64_t high = limit > q.across ? limit / q.across : 1, bands = (q.down + high - 1) / high;
+  const int64_t fit = bands > 1 ? 1 : limit / (q.down * q.across), images = j->large ? j->batch : share;
+  q.rows = (q.down + bands - 1) / bands;
+  q.images = fit > images ? images : fit < 1 ? 1 : fit;
+  q.most = q.images * q.rows * q.across;
+  q.pixels = q.most * vectors(j->inputs) | 1;
+  q.sums = q.most * vectors(j->outputs) | 1;
+  q.panel = q.most * WIDE | 1;
   return q;
+}
+
+/* Whether sums are what the block gives, as they lie. */
+static int is_bare(const Block *j) {
+  return !j->relu && !j->bias && j->window_height * j->window_width == 1 && j->window_row_stride == 1 &&
+         j->window_column_stride == 1 && j->y.last && j->outputs % LANES == 0;
+}
+
+/* Vectors of the sums of some images, where they are not the block's output. */
+static int64_t winograd_sums(const Block *j, int64_t images) {
+  return is_bare(j) ? 0 : images * j->out_height * j->out_width * vectors(j->outputs);
 }
 
 /* Vectors that a thread needs for them. */
 static int64_t winograd_space(const Block *j) {
   const Squares q = squares_of(j);
-  return SQUARE * (q.pixels + q.sums);
+  const int64_t taps = j->kernel_rows * j->kernel_columns;
+  return winograd_sums(j, q.images) + SQUARE * (q.pixels + q.sums + q.panel + BLOCK * WIDE) + taps * BLOCK * WIDE;
 }
 
-/* Kernels [k, k, each] to values [6, 6, each] where they lie; `each` in vectors. */
-ALWAYS void kernel_to_values(const int k, vec *w, int64_t each) {
+/* Vectors of the next panel, of so many that are left. */
+static int64_t panel_of(int64_t left) { return left >= WIDE ? WIDE : left >= 2 ? 2 : 1; }
+
+/* Values of a kernel [k, k] or of LANES of them, `pitch` vectors apart. */
+ALWAYS void kernel_to_values(const int k, vec *to, int64_t pitch, const vec *x) {
+  vec y[SQUARE];
+  BOTH_SIDES(values, k, k, POINTS, y, POINTS, 1, x, k, 1);
+  for (int i = 0; i < SQUARE; i++) to[i * pitch] = SCALE[i / POINTS] * SCALE[i % POINTS] * y[i];
+}
+
+/* Values [36, count, N] of a panel of N vectors of outputs from n on, of `count` inputs. */
+ALWAYS void values_by_outputs(const Block *j, const int k, int64_t r, int64_t n, int64_t wide, int64_t first,
+                              int64_t count, vec *to, vec *turned) {
+  const int64_t c = j->inputs, all = k * k * c, each = count * wide;
+  const int64_t outputs = inside(wide * LANES, n * LANES, j->outputs);
+  const float *from = j->kernel + (r * j->outputs + n * LANES) * all + first;
+  for (int i = 0; i < k * k; i++) {
+    turn_over((float *)(turned + i * each), wide * LANES, from + i * c, all, outputs, count);
+    clear_rest(turned + i * each, count, outputs, wide);
+  }
   for (int64_t e = 0; e < each; e++) {
-    vec x[SQUARE], y[SQUARE];
-    for (int i = 0; i < k * k; i++) x[i] = w[i * each + e];
-    BOTH_SIDES(values, k, k, POINTS, y, x);
-    for (int i = 0; i < SQUARE; i++) w[i * each + e] = SCALE[i / POINTS] * SCALE[i % POINTS] * y[i];
+    vec x[SQUARE];
+    for (int i = 0; i < k * k; i++) x[i] = turned[i * each + e];
+    kernel_to_values(k, to + e, each, x);
   }
 }
 
-static void values_of_kernel(const Block *j, vec *w, int64_t each) {
-  if (j->side == 2)
-    kernel_to_values(5, w, each);
-  else
-    kernel_to_values(3, w, each);
+/* The same of a panel of inputs, of `count` outputs. */
+ALWAYS void values_by_inputs(const Block *j, const int k, int64_t r, int64_t n, int64_t wide, int64_t first,
+                             int64_t count, vec *to) {
+  const int64_t c = j->inputs, all = k * k * c, end = (r + 1) * j->outputs * all;
+  for (int64_t o = 0; o < count; o++)
+    for (int64_t i = 0; i < wide; i++) {
+      const int64_t at = (r * j->outputs + first + o) * all + (n + i) * LANES;
+      vec x[SQUARE];
+      for (int t = 0; t < k * k; t++)
+        x[t] = read(j->kernel + at + t * c, c - (n + i) * LANES, 1, end - at - t * c);
+      kernel_to_values(k, to + o * wide + i, count * wide, x);
+    }
 }
 
-/* Gradients of the values to those of the kernels, likewise. */
-ALWAYS void kernel_from_values(const int k, vec *w, int64_t each) {
-  for (int64_t e = 0; e < each; e++) {
-    vec x[SQUARE], y[SQUARE];
-    for (int i = 0; i < SQUARE; i++) x[i] = SCALE[i / POINTS] * SCALE[i % POINTS] * w[i * each + e];
-    BOTH_SIDES(moments, k, POINTS, k, y, x);
-    for (int i = 0; i < k * k; i++) w[i * each + e] = y[i];
+/* One of these two. */
+static void values_of_kernel(const Block *j, int back, int64_t r, int64_t n, int64_t wide, int64_t first, int64_t count,
+                             vec *to, vec *turned) {
+  if (back && j->side == 2)
+    values_by_inputs(j, 5, r, n, wide, first, count, to);
+  else if (back)
+    values_by_inputs(j, 3, r, n, wide, first, count, to);
+  else if (j->side == 2)
+    values_by_outputs(j, 5, r, n, wide, first, count, to, turned);
+  else
+    values_by_outputs(j, 3, r, n, wide, first, count, to, turned);
+}
+
+/* All values of a row's kernel, panel by panel, block by block of channels. */
+static void all_values_of_kernel(const Block *j, int back, int64_t r, vec *to, vec *turned) {
+  const int64_t k = back ? j->outputs : j->inputs, v = vectors(back ? j->inputs : j->outputs);
+  for (int64_t n = 0, wide; n < v; n += wide) {
+    wide = panel_of(v - n);
+    for (int64_t first = 0, count; first < k; first += count) {
+      count = inside(BLOCK, first, k);
+      values_of_kernel(j, back, r, n, wide, first, count, to + SQUARE * (n * k + first * wide), turned);
+    }
   }
 }
 
-static void kernel_of_values(const Block *j, vec *w, int64_t each) {
-  if (j->side == 2)
-    kernel_from_values(5, w, each);
-  else
-    kernel_from_values(3, w, each);
+/* to [36, squares, N] = x [36, squares, k] times values of the kernel for a panel, from `stored` or made in `room`. */
+static void panel_of_products(const Block *j, const Squares *q, int back, int64_t r, int64_t n, int64_t wide, vec *to,
+                              const vec *x, int64_t squares, const vec *stored, vec *room) {
+  const int64_t k = back ? j->outputs : j->inputs, pitch = back ? q->sums : q->pixels;
+  for (int64_t first = 0, count; first < k; first += count) {
+    count = inside(BLOCK, first, k);
+    if (j->large) values_of_kernel(j, back, r, n, wide, first, count, room, room + SQUARE * BLOCK * WIDE);
+    const vec *w = j->large ? room : stored + SQUARE * (n * k + first * wide);
+    for (int p = 0; p < SQUARE; p++)
+      product((Grid){(float *)(to + p * q->panel), 0, wide * LANES},
+              (Grid){(float *)(x + p * pitch) + first, 0, vectors(k) * LANES}, 1, squares, j->channels, count,
+              w + p * count * wide, wide, first > 0);
+  }
 }
 
-/* Values of the squares of rows `first` to `last`, from an image with its zeros [H, W, in]. */
+/* Values of the squares of rows `first` to `last` of an image, with zeros around it. */
 static void pixels_to_values(const Block *j, const float *image, vec *to, int64_t pitch, int64_t first, int64_t last,
                              int64_t across) {
-  const int64_t c = j->inputs, u = vectors(c), m = j->side, line = j->padded_width * c, all = j->padded_height * line;
+  const int64_t c = j->inputs, u = vectors(c), m = j->side, line = j->width * c, all = j->height * line;
+  const int lie_in_vectors = c % LANES == 0 && (uintptr_t)image % sizeof(vec) == 0;
   for (int64_t h = first; h < last; h++)
-    for (int64_t w = 0; w < across; w++)
+    for (int64_t w = 0; w < across; w++) {
+      const int64_t top = h * m - j->pad_top, left = w * m - j->pad_left;
+      const int inner = top >= 0 && left >= 0 && top + POINTS <= j->height && left + POINTS <= j->width;
       for (int64_t i = 0; i < u; i++, to++) {
-        const int64_t at = h * m * line + w * m * c + i * LANES;
-        const int64_t rows = inside(POINTS, h * m, j->padded_height), columns = inside(POINTS, w * m, j->padded_width);
-        vec x[SQUARE], y[SQUARE];
+        const int64_t at = top * line + left * c + i * LANES;
+        if (inner && lie_in_vectors) {
+          BOTH_SIDES(of_pixels, POINTS, POINTS, POINTS, to, POINTS * pitch, pitch, (const vec *)(image + at),
+                     j->width * u, u);
+          continue;
+        }
+        vec x[SQUARE];
         for (int64_t a = 0; a < POINTS; a++)
           for (int64_t b = 0; b < POINTS; b++) {
             const int64_t here = at + a * line + b * c;
-            x[a * POINTS + b] = a < rows && b < columns ? read(image + here, c - i * LANES, 1, all - here) : (vec){};
+            if (top + a < 0 || top + a >= j->height || left + b < 0 || left + b >= j->width)
+              x[a * POINTS + b] = (vec){};
+            else
+              x[a * POINTS + b] = read(image + here, c - i * LANES, 1, all - here);
           }
-        BOTH_SIDES(of_pixels, POINTS, POINTS, POINTS, y, x);
-        for (int p = 0; p < SQUARE; p++) to[p * pitch] = y[p];
+        BOTH_SIDES(of_pixels, POINTS, POINTS, POINTS, to, POINTS * pitch, pitch, x, POINTS, 1);
+      }
+    }
+}
+
+/* The transpose of that map for a panel, which makes the gradient of an image; squares that overlap add up. */
+static __attribute__((noinline)) void values_to_pixels(const Block *j, float *image, const vec *from, int64_t pitch, int64_t n, int64_t wide,
+                             int64_t first, int64_t last, int64_t across) {
+  const int64_t c = j->inputs, m = j->side, line = j->width * c, shared = POINTS - m;
+  for (int64_t h = first; h < last; h++)
+    for (int64_t w = 0; w < across; w++)
+      for (int64_t i = n; i < n + wide; i++, from++) {
+        const int64_t top = h * m - j->pad_top, left = w * m - j->pad_left, count = c - i * LANES;
+        vec y[SQUARE];
+        BOTH_SIDES(to_pixels, POINTS, POINTS, POINTS, y, POINTS, 1, from, POINTS * pitch, pitch);
+        for (int64_t a = 0; a < POINTS; a++)
+          for (int64_t b = 0; b < POINTS; b++) {
+            if (top + a < 0 || top + a >= j->height || left + b < 0 || left + b >= j->width) continue;
+            float *const at = image + (top + a) * line + (left + b) * c + i * LANES;
+            const vec part = y[a * POINTS + b];
+            const int more = (a < shared && h) || (b < shared && w);
+            if (count >= LANES && more)
+              *(loose *)at += part;
+            else if (count >= LANES)
+              *(loose *)at = part;
+            else
+              for (int64_t e = 0; e < count; e++) at[e] = more ? at[e] + part[e] : part[e];
+          }
       }
 }
 
-/* The transpose of that map, added to an image, which may be written a vector beyond its end. */
-static void values_to_pixels(const Block *j, float *image, const vec *from, int64_t pitch, int64_t first, int64_t last,
-                             int64_t across) {
-  const int64_t c = j->inputs, u = vectors(c), m = j->side, line = j->padded_width * c;
+/* Sums [out_height, out_width, v] of a panel from its values, for some rows of squares. */
+ALWAYS void values_to_sums(const Block *j, const int m, float *sums, const vec *from, int64_t pitch, int64_t n,
+                           int64_t wide, int64_t first, int64_t last, int64_t across) {
+  const int64_t each = vectors(j->outputs) * LANES, line = j->out_width * each;
   for (int64_t h = first; h < last; h++)
     for (int64_t w = 0; w < across; w++)
-      for (int64_t i = 0; i < u; i++, from++) {
-        float *const at = image + h * m * line + w * m * c + i * LANES;
-        const int64_t rows = inside(POINTS, h * m, j->padded_height), columns = inside(POINTS, w * m, j->padded_width);
-        vec x[SQUARE], y[SQUARE];
-        for (int p = 0; p < SQUARE; p++) x[p] = from[p * pitch];
-        BOTH_SIDES(to_pixels, POINTS, POINTS, POINTS, y, x);
-        for (int64_t a = 0; a < rows; a++)
-          for (int64_t b = 0; b < columns; b++) *(loose *)(at + a * line + b * c) += y[a * POINTS + b];
-      }
-}
-
-/* Sums [out_height, out_width, v] of some rows of squares from their values. */
-ALWAYS void values_to_sums(const Block *j, const int m, vec *sums, const vec *from, int64_t pitch, int64_t first,
-                           int64_t last, int64_t across) {
-  const int64_t v = vectors(j->outputs), line = j->out_width * v;
-  for (int64_t h = first; h < last; h++)
-    for (int64_t w = 0; w < across; w++)
-      for (int64_t n = 0; n < v; n++, from++) {
+      for (int64_t i = n; i < n + wide; i++, from++) {
         const int64_t rows = inside(m, h * m, j->out_height), columns = inside(m, w * m, j->out_width);
-        vec *const at = sums + h * m * line + w * m * v + n;
-        vec x[SQUARE], y[SQUARE];
-        for (int p = 0; p < SQUARE; p++) x[p] = from[p * pitch];
-        BOTH_SIDES(moments, m, POINTS, m, y, x);
+        float *const at = sums + h * m * line + w * m * each + i * LANES;
+        vec y[SQUARE];
+        BOTH_SIDES(moments, m, POINTS, m, y, m, 1, from, POINTS * pitch, pitch);
         for (int64_t a = 0; a < rows; a++)
-          for (int64_t b = 0; b < columns; b++) at[a * line + b * v] = y[a * m + b];
+          for (int64_t b = 0; b < columns; b++) *(loose *)(at + a * line + b * each) = y[a * m + b];
       }
 }
 
-/* Values of the gradients of sums, likewise. */
-ALWAYS void sums_to_values(const Block *j, const int m, const vec *g, vec *to, int64_t pitch, int64_t first,
+/* Values of the gradients of sums, of all channels. */
+ALWAYS void sums_to_values(const Block *j, const int m, const float *g, vec *to, int64_t pitch, int64_t first,
                            int64_t last, int64_t across) {
-  const int64_t v = vectors(j->outputs), line = j->out_width * v;
+  const int64_t v = vectors(j->outputs), each = v * LANES, line = j->out_width * each;
   for (int64_t h = first; h < last; h++)
     for (int64_t w = 0; w < across; w++)
       for (int64_t n = 0; n < v; n++, to++) {
         const int64_t rows = inside(m, h * m, j->out_height), columns = inside(m, w * m, j->out_width);
-        const vec *const at = g + h * m * line + w * m * v + n;
-        vec x[SQUARE], y[SQUARE];
+        const float *const at = g + h * m * line + w * m * each + n * LANES;
+        vec x[SQUARE];
         for (int64_t a = 0; a < m; a++)
-          for (int64_t b = 0; b < m; b++) x[a * m + b] = a < rows && b < columns ? at[a * line + b * v] : (vec){};
-        BOTH_SIDES(values, m, m, POINTS, y, x);
-        for (int p = 0; p < SQUARE; p++) to[p * pitch] = y[p];
+          for (int64_t b = 0; b < m; b++)
+            x[a * m + b] = a < rows && b < columns ? (vec)*(const loose *)(at + a * line + b * each) : (vec){};
+        BOTH_SIDES(values, m, m, POINTS, to, POINTS * pitch, pitch, x, m, 1);
       }
-}
-
-/* to [squares, n] = x [squares, k] w [k, n] at every point; k in numbers, the others' rows in vectors. */
-static void products_of_values(const Block *j, vec *to, int64_t to_pitch, int64_t n, const vec *x, int64_t x_pitch,
-                               int64_t k, const vec *w, int64_t squares) {
-  for (int p = 0; p < SQUARE; p++)
-    product((Grid){(float *)(to + p * to_pitch), 0, n * LANES},
-            (Grid){(float *)(x + p * x_pitch), 0, vectors(k) * LANES}, 1, squares, j->channels, k, w + p * k * n, n, 0);
 }
 
 /* Sums over nothing but zeros become 0, unless they are no number: then the kernel is none, which is to be seen. */
-static void clear_sums_of_zeros(const Block *j, const float *image, vec *sums) {
-  const int64_t v = vectors(j->outputs), line = j->padded_width * j->inputs, each = j->kernel_columns * j->inputs;
+static void clear_sums_of_zeros(const Block *j, const float *image, float *sums) {
+  const int64_t v = vectors(j->outputs), c = j->inputs;
   for (int64_t h = 0; h < j->out_height; h++)
-    for (int64_t w = 0; w < j->out_width; w++, sums += v) {
+    for (int64_t w = 0; w < j->out_width; w++, sums += v * LANES) {
+      const int64_t top = h - j->pad_top, left = w - j->pad_left, first = left < 0 ? 0 : left;
+      const int64_t each = (inside(j->kernel_columns, left, j->width) + left - first) * c;
       int zero = 1;
       for (int64_t a = 0; zero && a < j->kernel_rows; a++) {
-        const float *row = image + (h + a) * line + w * j->inputs;
+        if (top + a < 0 || top + a >= j->height) continue;
+        const float *row = image + ((top + a) * j->width + first) * c;
         for (int64_t i = 0; zero && i < each; i++) zero = row[i] == 0;
       }
-      for (int64_t n = 0; zero && n < v; n++) sums[n] = choose(sums[n] == sums[n], (vec){}, sums[n]);
+      for (int64_t n = 0; zero && n < v; n++) {
+        loose *const here = (loose *)(sums + n * LANES);
+        *here = choose(*here == *here, (vec){}, *here);
+      }
     }
 }
 
-/* Sums of some rows of squares from their values, and values of the gradients of sums. */
-static void sums_of_values(const Block *j, vec *sums, const vec *from, int64_t pitch, int64_t first, int64_t last,
-                           int64_t across) {
-  if (j->side == 2)
-    values_to_sums(j, 2, sums, from, pitch, first, last, across);
-  else
-    values_to_sums(j, 4, sums, from, pitch, first, last, across);
-}
-
-static void values_of_sums(const Block *j, const vec *g, vec *to, int64_t pitch, int64_t first, int64_t last,
-                           int64_t across) {
-  if (j->side == 2)
-    sums_to_values(j, 2, g, to, pitch, first, last, across);
-  else
-    sums_to_values(j, 4, g, to, pitch, first, last, across);
-}
-
-/* Adds to the gradient of the kernel's values, [36, in, v], what values x of pixels and y of gradients of sums give. */
-static void kernel_by_values(const Block *j, const Squares *q, vec *dw, const vec *x, const vec *y, int64_t squares) {
-  const int64_t c = j->inputs, v = vectors(j->outputs), u = vectors(c);
-  for (int p = 0; p < SQUARE; p++)
-    kernel_product(dw + p * c * v, (Grid){(float *)(x + p * q->pixels), 0, u * LANES}, 1, squares, j->channels, c,
-                   y + p * q->sums, v);
-}
-
-/* All sums of an image with its zeros, band by band, from values of the kernel [36, in, v]. */
-static void sums_by_squares(const Block *j, const Squares *q, const float *image, const vec *w, vec *sums, vec *x) {
-  vec *const y = x + SQUARE * q->pixels;
+/* All sums of some images, [images, out_height, out_width, v] from `sums` on. */
+static void sums_by_squares(const Block *j, const Squares *q, int64_t r, int64_t b, int64_t images, const vec *stored,
+                            float *sums, int64_t pitch, vec *x) {
+  const int64_t u = vectors(j->inputs), v = vectors(j->outputs);
+  vec *const y = x + SQUARE * q->pixels, *const room = y + SQUARE * q->panel;
   for (int64_t h = 0, end; h < q->down; h = end) {
     end = h + inside(q->rows, h, q->down);
-    pixels_to_values(j, image, x, q->pixels, h, end, q->across);
-    products_of_values(j, y, q->sums, vectors(j->outputs), x, q->pixels, j->inputs, w, (end - h) * q->across);
-    sums_of_values(j, sums, y, q->sums, h, end, q->across);
+    const int64_t each = (end - h) * q->across;
+    for (int64_t i = 0; i < images; i++)
+      pixels_to_values(j, image_of(&j->x, r, b + i), x + i * each * u, q->pixels, h, end, q->across);
+    for (int64_t n = 0, wide; n < v; n += wide) {
+      wide = panel_of(v - n);
+      panel_of_products(j, q, 0, r, n, wide, y, x, images * each, stored, room);
+      for (int64_t i = 0; i < images; i++)
+        if (j->side == 2)
+          values_to_sums(j, 2, sums + i * pitch, y + i * each * wide, q->panel, n, wide, h, end, q->across);
+        else
+          values_to_sums(j, 4, sums + i * pitch, y + i * each * wide, q->panel, n, wide, h, end, q->across);
+    }
+  }
+  for (int64_t i = 0; j->side > 2 && i < images; i++) /* in squares of 2 x 2 they are 0 by themselves */
+    clear_sums_of_zeros(j, image_of(&j->x, r, b + i), sums + i * pitch);
+}
+
+/* The gradient of kernels, of a panel of inputs and some outputs, from that of their values [36, count, N]. */
+ALWAYS void kernel_from_values(const Block *j, const int k, int64_t r, const vec *dw, int64_t n, int64_t wide,
+                               int64_t first, int64_t count, int add) {
+  const int64_t c = j->inputs, all = k * k * c, each = count * wide;
+  for (int64_t e = 0; e < each; e++) {
+    const int64_t i = n + e % wide, room = c - i * LANES;
+    float *const to = j->kernel_gradient + (r * j->outputs + first + e / wide) * all + i * LANES;
+    vec x[SQUARE], y[SQUARE];
+    for (int p = 0; p < SQUARE; p++) x[p] = SCALE[p / POINTS] * SCALE[p % POINTS] * dw[p * each + e];
+    BOTH_SIDES(moments, k, POINTS, k, y, k, 1, x, POINTS, 1);
+    for (int t = 0; t < k * k; t++)
+      write(to + t * c, add ? (vec)(y[t] + read(to + t * c, room, 1, room)) : y[t], room, 1, room);
   }
 }
 
-/* Adds to the gradient of the kernel's values, and to that of the image with its zeros, NULL if nobody needs it, what
-   g [out_height, out_width, v] gives; `w` as [36, out, vectors of in]. */
-static void gradients_by_squares(const Block *j, const Squares *q, const float *image, const vec *g, const vec *w,
-                                 vec *dw, float *dx, vec *x) {
-  vec *const y = x + SQUARE * q->pixels;
+static __attribute__((noinline)) void kernel_of_values(const Block *j, int64_t r, const vec *dw, int64_t n, int64_t wide, int64_t first,
+                             int64_t count, int add) {
+  if (j->side == 2)
+    kernel_from_values(j, 5, r, dw, n, wide, first, count, add);
+  else
+    kernel_from_values(j, 3, r, dw, n, wide, first, count, add);
+}
+
+/* Adds to the gradients `dw` of a kernel's values what values x of pixels and y of gradients of sums give, for a panel
+   of inputs. Those of a large kernel become a gradient at once, in `room`. */
+static void kernel_by_values(const Block *j, const Squares *q, int64_t r, int64_t n, int64_t wide, const vec *x,
+                             const vec *y, int64_t squares, vec *dw, vec *room, int add) {
+  const int64_t v = vectors(j->outputs);
+  for (int64_t first = 0, count; first < j->outputs; first += count) {
+    count = inside(SOME, first, j->outputs);
+    vec *const to = j->large ? room : dw + SQUARE * (n * j->outputs + first * wide);
+    if (j->large) memset(to, 0, (size_t)(SQUARE * count * wide) * sizeof(vec));
+    for (int p = 0; p < SQUARE; p++)
+      kernel_product(to + p * count * wide, (Grid){(float *)(y + p * q->sums) + first, 0, v * LANES}, 1, squares,
+                     j->channels, count, x + p * q->pixels + n, vectors(j->inputs), wide);
+    if (j->large) kernel_of_values(j, r, to, n, wide, first, count, add);
+  }
+}
+
+/* The gradient of a row's kernel from that of its values. */
+static void all_kernel_of_values(const Block *j, int64_t r, const vec *dw) {
+  const int64_t u = vectors(j->inputs);
+  for (int64_t n = 0, wide; n < u; n += wide) {
+    wide = panel_of(u - n);
+    for (int64_t first = 0, count; first < j->outputs; first += count) {
+      count = inside(SOME, first, j->outputs);
+      kernel_of_values(j, r, dw + SQUARE * (n * j->outputs + first * wide), n, wide, first, count, 0);
+    }
+  }
+}
+
+/* Adds to the gradient of the kernel, and writes that of some images, if anybody needs it, what the gradients g of
+   their sums give, [images, out_height, out_width, v]. */
+static void gradients_by_squares(const Block *j, const Squares *q, int64_t r, int64_t b, int64_t images, const float *g,
+                                 int64_t pitch, const vec *stored, vec *dw, vec *x) {
+  const int64_t u = vectors(j->inputs), v = vectors(j->outputs);
+  vec *const y = x + SQUARE * q->pixels, *const dx = y + SQUARE * q->sums, *const room = dx + SQUARE * q->panel;
   for (int64_t h = 0, end; h < q->down; h = end) {
     end = h + inside(q->rows, h, q->down);
-    const int64_t squares = (end - h) * q->across;
-    pixels_to_values(j, image, x, q->pixels, h, end, q->across);
-    values_of_sums(j, g, y, q->sums, h, end, q->across);
-    kernel_by_values(j, q, dw, x, y, squares);
-    if (!dx) continue;
-    products_of_values(j, x, q->pixels, vectors(j->inputs), y, q->sums, j->outputs, w, squares);
-    values_to_pixels(j, dx, x, q->pixels, h, end, q->across);
+    const int64_t each = (end - h) * q->across;
+    for (int64_t i = 0; i < images; i++) {
+      pixels_to_values(j, image_of(&j->x, r, b + i), x + i * each * u, q->pixels, h, end, q->across);
+      if (j->side == 2)
+        sums_to_values(j, 2, g + i * pitch, y + i * each * v, q->sums, h, end, q->across);
+      else
+        sums_to_values(j, 4, g + i * pitch, y + i * each * v, q->sums, h, end, q->across);
+    }
+    for (int64_t n = 0, wide; n < u; n += wide) {
+      wide = panel_of(u - n);
+      kernel_by_values(j, q, r, n, wide, x, y, images * each, dw, room, b + h > 0);
+      if (!j->back.data) continue;
+      panel_of_products(j, q, 1, r, n, wide, dx, y, images * each, stored, room);
+      for (int64_t i = 0; i < images; i++)
+        values_to_pixels(j, image_of(&j->back, r, b + i), dx + i * each * wide, q->panel, n, wide, h, end, q->across);
+    }
   }
 }
 

@@ -298,6 +298,102 @@ class TabularNet(nn.Module):
         return self.fc3(x)
 
 
+class Attention(nn.Module):
+    """Self-attention of SimpleViT, spelt out, or as nanoGPT calls it, where it is causal."""
+
+    def __init__(self, width: int, heads: int = 4, causal: bool = False) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.norm = nn.LayerNorm(width)
+        self.to_qkv = nn.Linear(width, 3 * width, bias=False)
+        self.to_out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, width = x.shape
+        parts = self.to_qkv(self.norm(x)).chunk(3, dim=-1)
+        q, k, v = (t.view(b, n, self.heads, width // self.heads).transpose(1, 2) for t in parts)
+        if self.causal:
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            dots = torch.matmul(q, k.transpose(-1, -2)) * (width // self.heads) ** -0.5
+            out = torch.matmul(dots.softmax(dim=-1), v)
+        return self.to_out(out.transpose(1, 2).reshape(b, n, width))
+
+
+class Blocks(nn.Module):
+    """Attention and a perceptron behind a normalisation, several times."""
+
+    def __init__(self, width: int, depth: int, causal: bool = False) -> None:
+        super().__init__()
+        self.attentions = nn.ModuleList([Attention(width, causal=causal) for _ in range(depth)])
+        self.perceptrons = nn.ModuleList(
+            nn.Sequential(
+                nn.LayerNorm(width),
+                nn.Linear(width, 2 * width),
+                nn.GELU(),
+                nn.Linear(2 * width, width),
+            )
+            for _ in range(depth)
+        )
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for attention, perceptron in zip(self.attentions, self.perceptrons, strict=True):
+            x = attention(x) + x
+            x = perceptron(x) + x
+        return self.norm(x)
+
+
+class SimpleViT(nn.Module):
+    """A vision transformer of patches of 4 x 4, as many as the image has."""
+
+    def __init__(self, side: int = 32, width: int = 64, depth: int = 2) -> None:
+        super().__init__()
+        self.embed = nn.Sequential(nn.LayerNorm(48), nn.Linear(48, width), nn.LayerNorm(width))
+        self.register_buffer("position", torch.randn((side // 4) ** 2, width), persistent=False)
+        self.blocks = Blocks(width, depth)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, c, h, w = x.shape
+        x = x.view(b, c, h // 4, 4, w // 4, 4).permute(0, 2, 4, 3, 5, 1).reshape(b, -1, 16 * c)
+        x = self.blocks(self.embed(x) + self.position)
+        return self.head(x.mean(dim=1))
+
+
+class NanoGPT(nn.Module):
+    """nanoGPT, which says the last character's next one."""
+
+    def __init__(self, vocabulary: int = 80, length: int = 80, width: int = 64, depth: int = 2):
+        super().__init__()
+        self.wte = nn.Embedding(vocabulary, width)
+        self.wpe = nn.Embedding(length, width)
+        self.blocks = Blocks(width, depth, causal=True)
+        self.lm_head = nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, idx: Tensor) -> Tensor:
+        pos = torch.arange(0, idx.size(1), dtype=torch.long, device=idx.device)
+        x = self.blocks(self.wte(idx) + self.wpe(pos))
+        return self.lm_head(x[:, -1])
+
+
+class FTTransformer(nn.Module):
+    """A transformer over the columns of a table, each a token, and one that sums up."""
+
+    def __init__(self, columns: int = 16, width: int = 32, depth: int = 3) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(columns, width) * 0.2)
+        self.bias = nn.Parameter(torch.randn(columns, width) * 0.2)
+        self.cls = nn.Parameter(torch.randn(1, 1, width) * 0.2)
+        self.blocks = Blocks(width, depth)
+        self.head = nn.Linear(width, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.unsqueeze(-1) * self.weight + self.bias
+        tokens = torch.cat([self.cls.expand(len(x), -1, -1), tokens], dim=1)
+        return self.head(F.relu(self.blocks(tokens)[:, 0]))
+
+
 def group_norm(channels: int) -> nn.Module:
     return nn.GroupNorm(2, channels)
 
@@ -367,6 +463,18 @@ NETWORKS = {
         80,
         (6,),
         80,
+    ),
+    "LSTM, 32 hidden": Case(
+        lambda small: CharLSTM(80, 4, 8) if small else CharLSTM(80, 8, 32), (80,), 80, (6,), 80
+    ),
+    "nanoGPT": Case(
+        lambda small: NanoGPT(80, 6, 8, 1) if small else NanoGPT(), (80,), 80, (6,), 80
+    ),
+    "SimpleViT": Case(
+        lambda small: SimpleViT(8, 8, 1) if small else SimpleViT(), (3, 32, 32), 10, (3, 8, 8)
+    ),
+    "FT-Transformer": Case(
+        lambda small: FTTransformer(16, 8, 1) if small else FTTransformer(), (16,), 2
     ),
     "table with embeddings": Case(lambda small: TabularNet(), (16,), 2),
 }

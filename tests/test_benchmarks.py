@@ -225,7 +225,9 @@ def test_own_models_are_measured_beside_the_plain_loop() -> None:
     case = NETWORKS["MLP, dropout, BatchNorm"]
     found = measure_own(case, rounds=1, clients=2, batch=5, steps=1, small=True)
     assert (found.engine, found.remark) == ("fused", "")
-    assert min(found.ours, found.plain) > 0
+    assert min(found.ours, found.plain, found.by_clock) > 0
+    # forward and for every weight, and back to all but the first layer's input
+    assert found.operations == 2 * 5 * (2 * 64 * 16 + 3 * 16 * 16 + 3 * 16 * 10)
 
 
 def test_variants_are_measured_against_their_workload() -> None:

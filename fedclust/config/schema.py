@@ -36,7 +36,7 @@ from fedclust.helpers.errors import ConfigError, did_you_mean, require
 from fedclust.helpers.ranges import MOST, Range
 
 Part = Literal["setting", "method", "means", "beside"]
-ENGINES = ("auto", "fused", "vmap", "loop")
+ENGINES = ("auto", "fused", "vmap", "threads", "loop")
 PRECISIONS = ("highest", "high", "bf16")
 _MOST_THREADS = 1024  # far more make PyTorch crash
 _KEY = "key"
@@ -212,7 +212,7 @@ class RunConfig:
     predictions: bool = key(
         False, "means", "keep the prediction for every test example at the end", named=True
     )
-    engine: str = key("auto", "means", "auto | fused | vmap | loop", one_of(*ENGINES))
+    engine: str = key("auto", "means", "auto | fused | vmap | threads | loop", one_of(*ENGINES))
     device: str = key("auto", "means", "auto | cpu | cuda | cuda:N", DEVICE)
     precision: str = key(
         "highest",

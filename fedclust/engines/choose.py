@@ -17,11 +17,13 @@ from fedclust.engines.fused.network import obstacle
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.race import fastest, rates
 from fedclust.engines.suits import obstacle_at_once
+from fedclust.engines.threads import ThreadsEngine, obstacle_on_threads
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import ConfigError, require
+from fedclust.models.foreign import Runnable
 from fedclust.models.sequence import Model
 
-ENGINES = ("auto", "fused", "vmap", "loop")
+ENGINES = ("auto", "fused", "vmap", "threads", "loop")
 _PRECISIONS = ("highest", "high", "bf16")
 
 
@@ -35,7 +37,7 @@ def make_engine(
     """The engine of a job.
 
     Args:
-        name: auto takes `fused` where it knows every layer, else the faster of `vmap` and `loop`,
+        name: auto takes `fused` where it knows every layer, else the fastest of the others,
             measured.
         model: the architecture; `fused` knows sequences of known layers, the others any module.
         pool: the examples, on the device to compute on.
@@ -84,11 +86,15 @@ def describe(engine: str, device: torch.device) -> dict[str, Any]:
 
 def _engine(
     name: str, model: nn.Module, pool: Pool, max_rows: int | None, precision: str
-) -> LoopEngine | VmapEngine | FusedEngine:
+) -> LoopEngine | ThreadsEngine | VmapEngine | FusedEngine:
     if name == "loop":
         return LoopEngine(model, pool)
     if not isinstance(model, Model):  # of which a copy would take memory before it is counted
         model = adopted(model, pool)
+    if name == "threads":
+        hard = obstacle_on_threads(model, pool)
+        require(not hard, "engine", name, f"{hard}; use engine=auto")
+        return ThreadsEngine(model, pool)
     reason = obstacle(model, softmax=pool.task.softmax, device=pool.x.device.type)
     if name == "fused":
         require(not reason, "engine", name, f"{reason}; use engine=auto")
@@ -97,23 +103,27 @@ def _engine(
         require(not hard or name != "vmap", "engine", name, f"{hard}; use engine=auto")
         if name == "vmap":
             return VmapEngine(model, pool, max_rows=max_rows)
-        return _faster(model, pool, max_rows, hard, reason)
+        return _fastest(model, pool, max_rows, hard, reason)
     return FusedEngine(model, pool, max_rows=max_rows, precision=precision)
 
 
-def _faster(
-    model: nn.Module, pool: Pool, max_rows: int | None, hard: str, reason: str
-) -> LoopEngine | VmapEngine:
-    """The faster one of the engines for any model, which says why it is taken."""
-    loop = LoopEngine(model, pool)
-    loop.remark = f"engine=loop, one client after the other: {hard}"
-    if hard:
-        return loop
-    vmap = VmapEngine(model, pool, max_rows=max_rows)
-    speeds = rates({"loop": loop, "vmap": vmap}, max_rows)
-    text = " and ".join(f"{name} {rate:.3g}" for name, rate in speeds.items())
-    engine = vmap if fastest(speeds) == "vmap" else loop
-    engine.remark = f"engine={engine.name}: {reason}; steps per second here: {text}"
+def _fastest(
+    model: Runnable, pool: Pool, max_rows: int | None, hard: str, reason: str
+) -> LoopEngine | ThreadsEngine | VmapEngine:
+    """The fastest one of the engines for any model, which says why it is taken."""
+    engines: dict[str, LoopEngine | ThreadsEngine | VmapEngine] = {"loop": LoopEngine(model, pool)}
+    if torch.get_num_threads() > 1 and not obstacle_on_threads(model, pool):
+        engines["threads"] = ThreadsEngine(model, pool)
+    if not hard:
+        engines["vmap"] = VmapEngine(model, pool, max_rows=max_rows)
+    if len(engines) == 1:
+        engines["loop"].remark = f"engine=loop, one client after the other: {hard}"
+        return engines["loop"]
+    speeds = rates(engines, max_rows)
+    *most, last = (f"{name} {rate:.3g}" for name, rate in speeds.items())
+    engine = engines[fastest(speeds)]
+    text = f"{', '.join(most)} and {last}"
+    engine.remark = f"engine={engine.name}: {hard or reason}; steps per second here: {text}"
     return engine
 
 

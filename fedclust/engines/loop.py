@@ -46,6 +46,7 @@ class LoopEngine(Computing[Runnable]):
 
     def __init__(self, model: nn.Module, pool: Pool):
         super().__init__(adopted(model, pool), pool)
+        self.meter = meter
         # what computes: one for all rows, since making it takes as long as a few steps
         self._at_work = copy.deepcopy(self.model)
 
@@ -71,7 +72,7 @@ class LoopEngine(Computing[Runnable]):
                 loss[row] = sum(losses) / plan.steps[row]
                 first_loss[row] = (losses * first_epoch[row, : len(losses)]).sum()
                 each[row, : len(losses)] = losses
-            meter.add(1)
+            self.meter.add(1)
         return LocalResult(
             params=params,
             slots=kept,
@@ -114,9 +115,9 @@ class LoopEngine(Computing[Runnable]):
         examples = shards.index[row, position]  # [S, B]
         sizes = plan.size[row, : int(plan.steps[row])].tolist()
         losses = params.new_zeros(len(sizes))
-        meter.steps = len(sizes)
+        self.meter.steps = len(sizes)
         for step, size in enumerate(sizes):
-            meter.step = step
+            self.meter.step = step
             index = examples[step, :size]
             masks = model.masks(key, step, size)
             x = self.pool.training_inputs(index.unsqueeze(0), key, step).squeeze(0)
@@ -177,7 +178,7 @@ class LoopEngine(Computing[Runnable]):
         models, shards, loss = call.models, call.shards, self.pool.task.loss
         shape = shards.index.shape if call.per_example else shards.count.shape
         out = torch.zeros(*shape, len(models), device=models.device)
-        meter.begin(meter.doing, len(models), "models")
+        self.meter.begin(self.meter.doing, len(models), "models")
         for k in range(len(models)):
             model = self._load(models[k])
             for row in range(len(shards)):
@@ -188,7 +189,7 @@ class LoopEngine(Computing[Runnable]):
                         first += len(y)
                     else:
                         out[row, k] += loss(model(x), y, "sum")
-            meter.add(1)
+            self.meter.add(1)
         return out if call.per_example else out / shards.count.clamp(min=1).unsqueeze(1)
 
     def grad(self, call: GradCall) -> Tensor:
@@ -205,7 +206,7 @@ class LoopEngine(Computing[Runnable]):
                 )
                 gradient = torch.cat([part.flatten() for part in parts])
                 out[row, : len(gradient)] += gradient
-            meter.add(1)
+            self.meter.add(1)
         return out / shards.count.clamp(min=1).unsqueeze(1)
 
     @torch.no_grad()
@@ -219,7 +220,7 @@ class LoopEngine(Computing[Runnable]):
             for outputs, losses, y in self._looked(call, row):
                 loss_sum[row] += losses.sum(dtype=torch.float64)
                 sums[row] += task.sums(outputs, y).sum(0, dtype=torch.float64)
-            meter.add(1)
+            self.meter.add(1)
         return TestResult(loss_sum=loss_sum, sums=sums)
 
     @torch.no_grad()
@@ -231,7 +232,7 @@ class LoopEngine(Computing[Runnable]):
             outputs_of = [outputs for outputs, _, _ in self._looked(call, row)]
             if outputs_of:
                 out[row, : int(shards.count[row])] = torch.cat(outputs_of)
-            meter.add(1)
+            self.meter.add(1)
         return out
 
     answers: ClassVar = {**by_rows(train, loss, grad, test), PredictCall: predict}

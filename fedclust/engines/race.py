@@ -1,7 +1,8 @@
-"""Which general engine is faster for a model: measured once on a machine, and kept.
+"""Which general engine is fastest for a model: measured once on a machine, and kept.
 
-A few steps are taken of several rows at once (`vmap`) and row by row (`loop`). What is found is
-kept in the user's cache folder, beside compiled code, by all that the rates depend on.
+A few steps are taken of several rows at once (`vmap`), row by row on every thread (`threads`), and
+row by row (`loop`). What is found is kept in the user's cache folder, beside compiled code, by all
+that the rates depend on.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from fedclust.models.foreign import Runnable
 
 _BATCH, _ROWS, _TURNS = 20, 8, 3  # examples of a step, most rows, and how often both take them
 _FEW, _LONG = 4, 0.1  # examples of a step where so few of them take seconds so long
-_SECONDS = 0.3  # that the rows of a turn may take, if two of them do not take longer
-_AHEAD = 1.05  # by less `vmap` is not faster: it has a row's bits in its own company only
+_SECONDS = 0.1  # that the rows of a turn may take, if two of them do not take longer
+_AHEAD = 1.05  # by less nothing is faster than `loop`: others have a row's bits in its company only
 Rates = Mapping[str, float]
 
 
@@ -40,7 +41,8 @@ def rates(engines: Mapping[str, Computing[Runnable]], max_rows: int | None) -> R
 
 def fastest(speeds: Rates) -> str:
     """The engine to take."""
-    return "vmap" if speeds["vmap"] > _AHEAD * speeds["loop"] else "loop"
+    most = max(speeds, key=lambda name: speeds[name])
+    return most if speeds[most] > _AHEAD * speeds["loop"] else "loop"
 
 
 def _kept(engines: Mapping[str, Computing[Runnable]], max_rows: int | None) -> Rates:

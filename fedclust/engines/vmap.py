@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, grad_and_value, vmap
+from torch.func import functional_call, grad, vmap
 from torch.utils._pytree import tree_map
 
 from fedclust.core.calls import (
@@ -33,6 +33,7 @@ from fedclust.engines.schedule import schedule
 from fedclust.helpers.meter import meter
 from fedclust.models.foreign import Runnable
 from fedclust.models.params import flatten, unflatten
+from fedclust.models.recurrent import InSteps
 
 _EXAMPLES = 4096  # examples every model meets in one pass of the loss table
 _WIDTH = 256  # examples per row in one pass of gradient and evaluation
@@ -55,6 +56,9 @@ class VmapEngine(Computing[Runnable]):
     def __init__(self, model: nn.Module, pool: Pool, max_rows: int | None = None):
         super().__init__(adopted(model, pool), pool)
         self.max_rows = max_rows
+        for part in self.model.modules():
+            if isinstance(part, InSteps):
+                part.in_steps = True
 
     def train(self, call: TrainCall) -> LocalResult:
         """Local training of C rows; row i starts at models[label[i]]."""
@@ -115,7 +119,7 @@ class VmapEngine(Computing[Runnable]):
             unflatten(x, self.layout) for x in torch.split(slots, flat.shape[1], 1)[: law.slots]
         ]
         total, losses = flat.new_zeros(len(flat)), flat.new_zeros(plan.size.shape)
-        descend = _over_rows(grad_and_value(self._mean_loss, has_aux=True))
+        look = _over_rows(self._mean_loss)
         lr: float | Tensor = call.lr
         proximal: float | Tensor = solver.proximal
         decay: float | Tensor = solver.weight_decay
@@ -141,7 +145,14 @@ class VmapEngine(Computing[Runnable]):
             # a mean of numbers of batches is rounded where it is used, as `set_statistics` does
             whole = {name: kept[name].round() for name in self.layout.counts}
             given = x, self.pool.y[index], size, masks, weight, kept | whole
-            grads, (loss, renewed) = descend(now, *given)
+            # autograd outside of `vmap`, whose rules take their time once and not on the way back
+            leaves = {name: value.detach().requires_grad_() for name, value in now.items()}
+            with torch.enable_grad():
+                loss, renewed = look(leaves, *given)
+                found = torch.autograd.grad(
+                    loss.sum(), list(leaves.values()), allow_unused=True, materialize_grads=True
+                )
+            grads, loss = dict(zip(leaves, found, strict=True)), loss.detach()
             for name, value in renewed.items():
                 kept[name].copy_(torch.where(free[name], value, kept[name]) if free else value)
             total[:active] += loss

@@ -1,8 +1,8 @@
-"""What takes the place of a module's layers of dropout and normalisation when it is adopted.
+"""What takes the place of some of a module's layers when it is adopted.
 
 Only the class of a layer becomes one of ours. Dropout takes masks that are handed to it, from the
 key of the row. A normalisation with running statistics looks at the real examples of a padded batch
-only, and hands its new statistics back.
+only, and hands its new statistics back. Recurrent layers can go step by step.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fedclust.helpers.errors import ConfigError
+from fedclust.models.recurrent import InSteps
 
 Features = tuple[int, ...]
 
@@ -146,7 +147,7 @@ class _OfClient(_Normalising):
 def plain(layer: nn.Module) -> type[nn.Module]:
     """The class that a layer had before it was exchanged."""
     kind = type(layer)
-    return kind.__bases__[1] if issubclass(kind, (_Keyed, _Normalising)) else kind
+    return kind.__bases__[1] if issubclass(kind, (_Keyed, _Normalising, InSteps)) else kind
 
 
 def exchange(module: nn.Module) -> Tape:
@@ -171,6 +172,7 @@ _CHANGES: dict[type, tuple[type[nn.Module], ...]] = {
     _Normalising: (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
     _ByExample: (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
     _OfClient: (nn.SyncBatchNorm,),
+    InSteps: (nn.LSTM, nn.GRU),
 }
 # our class of each, under the name by which a user knows it
 _OURS: dict[type, Any] = {

@@ -55,8 +55,12 @@ def shards(*count: int) -> Shards:
     return Shards(index=index, count=torch.tensor(count), key=key)
 
 
+def cells(cell: Any) -> nn.Module:
+    return recurrent((LENGTH,), CLASSES, VOCABULARY, cell=cell, embedding=3, hidden=4, layers=2)
+
+
 def lstm() -> nn.Module:
-    return recurrent((LENGTH,), CLASSES, VOCABULARY, cell="lstm", embedding=3, hidden=4, layers=2)
+    return cells("lstm")
 
 
 class Plain(nn.Module):
@@ -96,10 +100,10 @@ def test_an_lstm_is_trained_as_a_plain_loop_trains_it() -> None:
     assert not torch.equal(got.params[1], start)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, "lstm", "gru"])
 def test_vmap_is_the_loop(name: str) -> None:
-    pool = tokens()
-    loop, fast = LoopEngine(MODELS[name], pool), VmapEngine(MODELS[name], pool)
+    pool, model = tokens(), MODELS[name] if name in MODELS else cells(name)
+    loop, fast = LoopEngine(model, pool), VmapEngine(model, pool)
     models = torch.stack([loop.init(Stream.of(0, "init", j)) for j in range(2)])
     label, shard = torch.tensor([1, 0]), shards(6, 5)
     for call in (
@@ -134,8 +138,6 @@ def test_equal_probabilities_have_the_perplexity_of_their_number() -> None:
 
 def test_engines_that_cannot_are_refused_in_one_line() -> None:
     pool = tokens()
-    with pytest.raises(ConfigError, match=r"engine=vmap is not allowed: .*; use engine=auto"):
-        make_engine("vmap", lstm(), pool)
     with pytest.raises(ConfigError, match=r"takes numbers, and an example .* is token ids"):
         make_engine("auto", mlp((LENGTH,), CLASSES, hidden=[3]), pool)
     with pytest.raises(ConfigError, match=r"reads token ids, .* numbers of shape"):

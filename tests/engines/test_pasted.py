@@ -114,6 +114,6 @@ def test_auto_is_fused_where_there_is_compiled_code(
     assert make_engine("auto", residual(name), pool).name == "fused"
     if name == "resnet18":
         monkeypatch.setattr(convolution, "compiled", lambda: None)
-        assert make_engine("auto", residual(name), pool).name in ("vmap", "loop")
+        assert make_engine("auto", residual(name), pool).name in ("vmap", "threads", "loop")
         with pytest.raises(ConfigError, match=r"^engine=fused .* compiled code .*=auto$"):
             make_engine("fused", residual(name), pool)

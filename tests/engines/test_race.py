@@ -27,11 +27,15 @@ def measured(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, 
     return found
 
 
-def test_the_faster_one_is_taken_and_said(measured: list[Mapping[str, float]]) -> None:
+def test_the_faster_one_is_taken_and_said(
+    measured: list[Mapping[str, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # with one there are no others
     measured += [{"loop": 30.0, "vmap": 25.0}, {"loop": 30.0, "vmap": 31.0}]
-    measured += [{"loop": 30.0, "vmap": 300.0}]
-    taken = [make_engine("auto", normed(), toy_pool((1, 8, 8)), rows) for rows in (None, 2, 3)]
-    assert [engine.name for engine in taken] == ["loop", "loop", "vmap"]
+    measured += [{"loop": 30.0, "vmap": 300.0}, {"loop": 30.0, "threads": 40.0, "vmap": 35.0}]
+    given = ((normed(), toy_pool((1, 8, 8)), rows) for rows in (None, 2, 3, 4))
+    taken = [make_engine("auto", *one) for one in given]
+    assert [engine.name for engine in taken] == ["loop", "loop", "vmap", "threads"]
     assert taken[0].remark == (
         "engine=loop: the fused engine does not know 2 (RMSNorm); "
         "steps per second here: loop 30 and vmap 25"
@@ -66,7 +70,7 @@ def test_other_circumstances_are_measured_anew(
 
 def test_rates_are_of_steps(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rows at once in twice the time of one are no gain."""
-    seconds = {"loop": 0.2, "vmap": 0.1}
+    seconds = {"loop": 0.2, "threads": 0.15, "vmap": 0.1}
     monkeypatch.setattr(
         race, "_seconds", lambda engine, _, rows, _batch: rows * seconds[engine.name]
     )

@@ -77,11 +77,11 @@ class Sequence(nn.Module):
         super().__init__()
         self.what = what
         self.body: nn.Module = nn.Identity()
-        if what == "lstm":
-            self.body = nn.LSTM(2, 4, batch_first=True)
+        if what == "rnn":
+            self.body = nn.RNN(2, 4, batch_first=True)
         if what == "transformer":
             self.body = nn.TransformerEncoderLayer(2, 1, 8, dropout=0.3, batch_first=True)
-        self.last = nn.Linear(4 if what == "lstm" else 2, 3)
+        self.last = nn.Linear(4 if what == "rnn" else 2, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.body(x.view(-1, 3, 2))
@@ -212,7 +212,7 @@ def test_dropout_within_is_keyed_by_row_and_step() -> None:
     assert torch.equal(loop.answer(LossCall(models, shards)), loop.answer(LossCall(models, shards)))
 
 
-@pytest.mark.parametrize("what", ["lstm", "transformer", "function"])
+@pytest.mark.parametrize("what", ["rnn", "transformer", "function"])
 def test_what_vmap_cannot_run_is_run_row_by_row(what: str) -> None:
     """Also where it draws from the global generator: by the key of the row."""
     pool, shards = toy()

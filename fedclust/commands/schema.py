@@ -14,7 +14,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedclust.config.objects import Objects, asked, parts
 from fedclust.config.options import Option, options, top_options
@@ -185,7 +185,10 @@ def of_hint(hint: Any, numbers: Range | None = None) -> Schema:
         return {"type": "object"}
     part = asked(hint)
     if is_dataclass(part):
-        return {"type": "object", "properties": {n: of_hint(h) for n, h in hints_of(part).items()}}
+        return {
+            "type": "object",
+            "properties": {n: of_hint(h) for n, h in hints_of(cast(Any, part)).items()},
+        }
     return {} if part is None else {"type": "object"}
 
 

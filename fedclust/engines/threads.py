@@ -61,7 +61,7 @@ class ThreadsEngine(Computing[Runnable]):
             # again by itself, since an error names its client and local step
             return self._alone.answer(call)
         back = torch.cat(rows).argsort()
-        given: Iterator[Iterator[Tensor]] = zip(*map(_tensors, parts), strict=True)
+        given: Iterator[tuple[Any, ...]] = zip(*map(_tensors, parts), strict=True)
         return on_rows(lambda _: torch.cat(list(next(given)))[back], parts[0])
 
     answers: ClassVar = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
 from dataclasses import replace
@@ -157,6 +158,30 @@ def test_values_of_kernels_made_anew_give_the_same(
         seen = shards.index[row, : shards.count[row]]
         want = exact_gradient(engine.model, models[which], engine.pool, seen)
         assert (got[row] - want).norm() < 2e-5 * want.norm()
+
+
+def test_rooms_are_those_of_the_whole_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums with a bias and nothing behind it need room that those without do not: one step was
+    given less, and wrote beyond it.
+    """
+    shape, biased = (16, 8, 8), Conv2d(16, 16, 3, padding=1)
+    model = with_classes(shape, biased, Conv2d(16, 16, 3, padding=1, bias=False))
+    pool, made, begin = toy_pool(shape), [], convolution.BlockStep.__init__
+    pool.y.remainder_(5)
+
+    def kept(self: Any, *args: Any, **options: Any) -> None:
+        begin(self, *args, **options)
+        made.append(self)
+
+    monkeypatch.setattr(convolution.BlockStep, "__init__", kept)
+    shards = ragged_shards((5,))
+    FusedEngine(model, pool).answer(GradCall(drawn(model, 0)[None], torch.tensor([0]), shards))
+    assert len(made) >= 2
+    for step in made:
+        size = convolution._Rooms()
+        step.code.rooms(ctypes.byref(step.job), ctypes.byref(size))
+        for name in ("scratch", "turned", "partial"):
+            assert step.tensors[name].shape[-1] == getattr(size, name), name
 
 
 def test_large_kernels_of_several_rows_are_those_of_each() -> None:

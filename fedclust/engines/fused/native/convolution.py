@@ -147,6 +147,8 @@ class BlockStep:
             back=_Images() if self.back is None else _images(self.back),
             **g._asdict(),
         )
+        if bias is not None:  # which decides how much room sums need
+            self.job.bias = bias.value.data_ptr()
         size = _Rooms()
         code.rooms(ctypes.byref(self.job), ctypes.byref(size))
         self.tensors["turned"] = room("turned", rows, size.turned)

@@ -23,7 +23,8 @@ from typing import Any
 import pandas as pd
 
 from fedclust.benchmark.frozen import Frozen, case_of, choice_of, config_of, frozen, json_of
-from fedclust.helpers.errors import ConfigError, DataError, RunFolderError, require
+from fedclust.benchmark.sound import lacks_code, objection
+from fedclust.helpers.errors import ConfigError, DataError, RunFolderError, did_you_mean, require
 from fedclust.helpers.files import atomic_write
 from fedclust.report.reading import job_folders
 from fedclust.tuning.tuned import best_file
@@ -76,7 +77,7 @@ def pack(
     version: str = "v1",
     without: Sequence[str] = (),
 ) -> Path:
-    """Write METHOD.tar.xz, beside the folder of the jobs.
+    """Write METHOD-VERSION.tar.xz, beside the folder of the jobs.
 
     Args:
         runs: the folder of the experiment's jobs.
@@ -98,15 +99,22 @@ def pack(
         " ".join(without),
         f"federations of {version}: {', '.join(bench.federations)}",
     )
+    if not jobs:
+        some = {method_of(job) for job in job_folders(runs)} if runs.is_dir() else set()
+        hint = did_you_mean(method, some) or f"fedclust run experiment=benchmark/{version} runs it"
+        raise RunFolderError(f"{runs} has no finished job of algorithm={method}; {hint}")
     if missing := sorted(set(bench.federations) - {case_of(job) for job in jobs} - set(without)):
         raise RunFolderError(
-            f"{runs} has no finished job of algorithm={method} in {', '.join(missing)}"
+            f"{runs} has no finished job of algorithm={method} in {', '.join(missing)}; the same "
+            "command continues a run, and --without leaves out what a method cannot run in"
         )
     files: dict[str, bytes] = {}
     for job in jobs:
-        if difference := bench.difference(job):
-            raise ConfigError(f"{job} is no job of {version}: {difference}")
+        if why := objection(bench, job):
+            raise ConfigError(f"{job} is no job of {version}: {why}")
         files |= {f"jobs/{job.name}/{name}": content for name, content in read_by_a_page(job)}
+    if lacks := lacks_code(jobs, method, own):
+        raise ConfigError(f"{lacks}; --config-dir names its folder")
     for folder in _searches(jobs):
         files |= {f"searches/{folder.name}/{name}": text for name, text in of_a_search(folder)}
     if own is not None:
@@ -114,7 +122,7 @@ def pack(
     head: dict[str, Any] = {"benchmark": version, "digest": bench.digest, "method": method}
     head |= {"contact": contact, "without": sorted(without)}
     files[_HEAD] = (json.dumps(head, indent=1) + "\n").encode()
-    packed, archive = packed_files(files), runs.parent / f"{method}{ENDING}"
+    packed, archive = packed_files(files), runs.parent / f"{method}-{version}{ENDING}"
     if len(packed) > MOST:
         raise ConfigError(f"{archive} would be {len(packed):,} bytes, and may be {MOST:,}")
     atomic_write(archive, packed)
@@ -157,14 +165,17 @@ def check(archive: Archive, bench: Frozen, folder: Path) -> list[Path]:
     for job in jobs:
         if method_of(job) != archive.head["method"]:
             raise DataError(f"{job.name} is of {method_of(job)}, not of {archive.head['method']}")
-        if difference := bench.difference(job):
-            raise DataError(f"{job.name} is no job of {bench.name}: {difference}")
         if not is_done(job):
             raise DataError(f"{job.name} is not done")
+        if why := objection(bench, job):
+            raise DataError(f"{job.name} is no job of {bench.name}: {why}")
     without = archive.head.get("without")
     told = set(without) if isinstance(without, list) else set()
     if missing := sorted(set(bench.federations) - {case_of(job) for job in jobs} - told):
         raise DataError(f"the archive has no job in {', '.join(missing)}")
+    code = folder / "code"
+    if lacks := lacks_code(jobs, archive.head["method"], code if code.is_dir() else None):
+        raise DataError(lacks)
     return jobs
 
 

@@ -450,7 +450,7 @@ def _how() -> list[str]:
         "fedclust run experiment=benchmark/v1 algorithm=mine --config-dir DIR      # your method\n"
         "fedclust run experiment=benchmark/v1_natural algorithm=mine --config-dir DIR\n"
         "fedclust benchmark pack outputs/benchmark/v1 mine --config-dir DIR --contact YOU\n"
-        "fedclust benchmark verify outputs/benchmark/mine.tar.xz --run\n"
+        "fedclust benchmark verify outputs/benchmark/mine-v1.tar.xz --run\n"
         "fedclust benchmark page ARCHIVES outputs/benchmark/v1 --to mine.md\n"
         "```",
         "The last command makes this page anew, from a folder of archives, with your rows.",

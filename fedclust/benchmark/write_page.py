@@ -11,7 +11,8 @@ from fedclust.benchmark import page
 from fedclust.benchmark.archive import ENDING, check, is_done, opened
 from fedclust.benchmark.frozen import Frozen, case_of, frozen
 from fedclust.benchmark.results import Result, results
-from fedclust.helpers.errors import ConfigError, RunFolderError
+from fedclust.benchmark.sound import objection
+from fedclust.helpers.errors import ConfigError, RunFolderError, UserError
 from fedclust.helpers.files import atomic_write
 from fedclust.report.reading import job_folders
 
@@ -39,6 +40,9 @@ def write_page(folders: Sequence[Path], to: Path, version: str) -> list[Path]:
         for number, folder in enumerate(folders):
             for bench, jobs in _jobs(folder, benches, Path(made) / str(number)):
                 found[bench.name] += results(jobs, bench)
+    if not any(found.values()):
+        names = " or ".join(found)
+        raise RunFolderError(f"{', '.join(map(str, folders))}: no finished job of {names}")
     planted, natural = (page.block(bench, found[bench.name]) for bench in benches)
     beside = to.with_suffix("")
     by_hand = beside / CHANGED
@@ -70,7 +74,11 @@ def _jobs(
             raise ConfigError(f"{file} is of {bench.name}, and the page is of {names}")
         place = made / f"{file.parent.name}-{file.name.removesuffix(ENDING)}"
         archive.into(place)
-        yield bench, check(archive, bench, place)
+        try:
+            jobs = check(archive, bench, place)
+        except UserError as error:  # which names what was unpacked
+            raise type(error)(f"{file}: {error}") from error
+        yield bench, jobs
     if archives:
         return
     jobs = [job for job in job_folders(folder) if is_done(job)]
@@ -79,8 +87,8 @@ def _jobs(
     for bench in benches:
         own = [job for job in jobs if case_of(job) in bench.federations]
         for job in own:
-            if difference := bench.difference(job):
-                raise ConfigError(f"{job} is no job of {bench.name}: {difference}")
+            if why := objection(bench, job):
+                raise ConfigError(f"{job} is no job of {bench.name}: {why}")
         yield bench, own
 
 

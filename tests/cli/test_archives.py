@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def packed(fedclust: Cli, root: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     frozen.frozen.cache_clear()
     told = ("--contact", "a@b", "--config-dir", "mine", "--version", "tiny")
     fedclust.done("benchmark", "pack", "outputs/benchmark/tiny", "server_momentum", *told)
-    return tmp_path / "outputs" / "benchmark" / "server_momentum.tar.xz"
+    return tmp_path / "outputs" / "benchmark" / "server_momentum-tiny.tar.xz"
 
 
 def _changed(file: Path, name: str, *edit: str) -> None:
@@ -174,18 +175,74 @@ def test_a_damaged_file_of_an_archive_is_one_line(
     fedclust.refused("benchmark", "verify", str(packed), says=says)
 
 
-def test_numbers_that_do_not_come_out_are_refused(fedclust: Cli, packed: Path) -> None:
-    files = archive.unpacked(packed)
+def _edited(file: Path, edit: Callable[[list[str]], list[str]], *, clients: bool = True) -> None:
+    """An archive with other lines of every rounds.csv, and the clients' numbers or not."""
+    files = {n: c for n, c in archive.unpacked(file).items() if clients or "clients" not in n}
     for name in [one for one in files if one.endswith("rounds.csv")]:
-        rows = files[name].decode().splitlines()
-        better = [f"{row.rpartition(',')[0]},0.99" if ",accuracy," in row else row for row in rows]
-        files[name] = ("\n".join(better) + "\n").encode()
-    packed.write_bytes(archive.packed_files(files))
+        files[name] = ("\n".join(edit(files[name].decode().splitlines())) + "\n").encode()
+    file.write_bytes(archive.packed_files(files))
+
+
+def _risen(value: str) -> Callable[[list[str]], list[str]]:
+    """Every accuracy is this one."""
+
+    def edit(rows: list[str]) -> list[str]:
+        return [f"{row.rpartition(',')[0]},{value}" if ",accuracy," in row else row for row in rows]
+
+    return edit
+
+
+def _without_the_end(rows: list[str]) -> list[str]:
+    return [row for row in rows if not row.startswith("1,1,accuracy,")]
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (_risen("0.99"), "has an accuracy of 99 % in round"),
+        (_risen("1.5"), "a value of accuracy that is not between 0 and 1"),
+        (_risen("nan"), "seed 0 has no accuracy in the last round, 2"),
+        (_without_the_end, "seed 1 has no accuracy in the last round, 2"),
+        (lambda rows: [*rows, *rows[1:]], "has a value of accuracy twice"),
+    ],
+)
+def test_numbers_that_contradict_each_other_are_refused(
+    fedclust: Cli, packed: Path, edit: Callable[[list[str]], list[str]], says: str
+) -> None:
+    _edited(packed, edit)
+    fedclust.refused("benchmark", "verify", str(packed), says=says)
+
+
+def test_numbers_that_do_not_come_out_are_refused(fedclust: Cli, packed: Path) -> None:
+    _edited(packed, _risen("0.99"), clients=False)
     fedclust.done("benchmark", "verify", str(packed))
     told = fedclust("benchmark", "verify", str(packed), "--run")
     assert told.status == 2
     assert "points apart, not the same" in told.out
     assert "was not reproduced" in told.err
+
+
+def test_an_archive_has_the_code_that_its_jobs_ran(fedclust: Cli, packed: Path) -> None:
+    files = archive.unpacked(packed)
+    bare = {name: content for name, content in files.items() if not name.startswith("code/")}
+    packed.write_bytes(archive.packed_files(bare))
+    fedclust.refused("benchmark", "verify", str(packed), says="and its code is not there")
+    code = "code/server_momentum.py"
+    packed.write_bytes(archive.packed_files(files | {code: files[code] + b"# changed"}))
+    fedclust.refused("benchmark", "verify", str(packed), says="ran with another server_momentum.py")
+    told = ("benchmark", "pack", "outputs/benchmark/tiny", "server_momentum", "--contact", "a@b")
+    fedclust.refused(*told, "--version", "tiny", says="--config-dir names its folder")
+
+
+def test_a_method_without_jobs_is_not_packed(fedclust: Cli, packed: Path) -> None:
+    told = ("--contact", "a@b", "--config-dir", "mine", "--version", "tiny")
+    pack = ("benchmark", "pack", "outputs/benchmark/tiny", "server_momentun", *told)
+    fedclust.refused(*pack, says="did you mean server_momentum?")
+
+
+def test_a_rate_that_no_search_has_found_is_refused(fedclust: Cli, packed: Path) -> None:
+    _changed(packed, "turned/config.yaml", "overrides:\n", "overrides:\n- solver.lr=0.5\n")
+    fedclust.refused("benchmark", "verify", str(packed), says="solver.lr=0.5 was typed")
 
 
 @pytest.mark.parametrize(

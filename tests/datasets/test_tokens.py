@@ -78,10 +78,11 @@ class Plain(nn.Module):
         return logits
 
 
-def test_an_lstm_is_trained_as_a_plain_loop_trains_it() -> None:
+@pytest.mark.parametrize("name", ["loop", "threads", "vmap"])
+def test_an_lstm_is_trained_as_a_plain_loop_trains_it(name: str) -> None:
     pool, solver = tokens(), Solver(lr=0.5, batch_size=4, epochs=2, momentum=0.5)
-    engine = make_engine("auto", lstm(), pool)
-    assert isinstance(engine, LoopEngine)
+    engine = make_engine(name, lstm(), pool)
+    assert engine.name == name
     start, shard = engine.init(Stream.of(0, "init")), shards(6, 5)
     call = TrainCall(start.unsqueeze(0), torch.zeros(2, dtype=torch.int64), shard, solver, 0.5)
     got, plan = engine.answer(call), schedule(shard, solver)
@@ -96,7 +97,8 @@ def test_an_lstm_is_trained_as_a_plain_loop_trains_it() -> None:
         nn.functional.cross_entropy(plain(pool.x[rows].long()), pool.y[rows]).backward()
         sgd.step()
     expected = torch.cat([one.detach().flatten() for one in plain.parameters()])
-    assert torch.equal(got.params[1], expected)
+    # all clients at once, step by step in time, differ by rounding
+    assert torch.allclose(got.params[1], expected, rtol=0, atol=1e-6 if name == "vmap" else 0)
     assert not torch.equal(got.params[1], start)
 
 
@@ -212,7 +214,8 @@ def test_a_job_reads_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     given = [*data, "partition.train_fraction=0.5", "model=gru", "model.hidden=3"]
     job = build(composed("algorithm=fedavg", *given))
     pool = next(iter(job.federations.values())).pool
-    assert (job.engine.name, pool.vocabulary, pool.width) == ("loop", 80, 80)
+    assert (pool.vocabulary, pool.width) == (80, 80)
+    assert job.engine.name in ("loop", "threads", "vmap"), "whichever is fastest here"
     zero = torch.zeros(1, job.engine.layout.num_params)
     one = Shards(index=torch.tensor([[0, 1]]), count=torch.tensor([2]), key=torch.tensor([0]))
     assert float(job.engine.answer(LossCall(zero, one))) == pytest.approx(math.log(80))

@@ -34,16 +34,18 @@ MOST = 3 * 2**20  # bytes of an archive
 _MOST_INSIDE = 200 * 2**20
 _HEAD = "archive.json"
 # of a job, beside the numbers below
-_WHOLE = ("config.yaml", "federation.json", "status.json", "versions.json")
+_WHOLE = ("config.yaml", "federation.json", "metrics.json", "status.json", "versions.json")
 _METRICS = (  # the ARI follows from the groups and labels of the clients
-    *("accuracy", "auroc", "bytes", "churn", "f1_macro", "gradient_steps", "mae"),
+    *("accuracy", "auroc", "bytes", "churn", "f1_macro", "gradient_steps"),
+    *("mae", "mae_client_mean"),  # the second tells that the task is judged by the first
     *("num_clusters", "num_clusters_found", "purity", "seconds"),
 )
 _CLIENT = ("seed", "round", "client", "group", "label", "test_count", "correct")
 _OF_A_SEARCH = ("search.yaml", "trials.csv", "best.yaml")
 _NAMES = re.compile(
     rf"{_HEAD}"
-    r"|jobs/[^/]+/(config\.yaml|(federation|status|versions)\.json|rounds\.csv|clients\.parquet)"
+    r"|jobs/[^/]+/(config\.yaml|(federation|metrics|status|versions)\.json)"
+    r"|jobs/[^/]+/(rounds\.csv|clients\.parquet)"
     r"|searches/[^/]+/(search\.yaml|trials\.csv|best\.yaml)"
     r"|code/([^/]+/)*[^/]+\.(py|yaml|md)"
 )

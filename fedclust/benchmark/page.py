@@ -136,8 +136,9 @@ def _head(planted: Block, natural: Block | None) -> list[str]:
         lines.append(f"Not in every federation, so not ranked: {', '.join(sorted(left))}.")
     lacking = [
         case
-        for case in planted.bench.federations
-        if planted.by_track and case not in {f.case for f in planted.first[1].federations}
+        for of in (planted, natural)
+        for case in (of.bench.federations if of and of.by_track else ())
+        if of and case not in {f.case for f in of.first[1].federations}
     ]
     if lacking:
         lines.append(f"Federations without enough jobs yet: {', '.join(lacking)}.")
@@ -437,10 +438,9 @@ def _natural(found: Standings) -> list[str]:
     head = ["federation", "metric", "FedAvg", "Local", "best", "method", "95 % interval", "better"]
     return [
         table(head, rows, 2),
-        "Nobody has made these groups, so the question is whether a method is better than what one "
-        "would do otherwise: the better of FedAvg and Local. The interval is that of the best "
-        "method's gain over it, on ten seeds; choosing the best of many makes it look larger than "
-        "it is. *Better*: methods whose own interval is above 0.",
+        "Nobody has made these groups, so a method is held against the better of FedAvg and Local. "
+        "The interval is that of the best method's gain, on ten seeds; choosing the best of many "
+        "makes it look larger than it is. *Better*: methods whose own interval is above 0.",
     ]
 
 
@@ -451,9 +451,8 @@ def _how() -> list[str]:
         "fedclust run experiment=benchmark/v1_natural algorithm=mine --config-dir DIR\n"
         "fedclust benchmark pack outputs/benchmark/v1 mine --config-dir DIR --contact YOU\n"
         "fedclust benchmark verify outputs/benchmark/mine-v1.tar.xz --run\n"
-        "fedclust benchmark page ARCHIVES outputs/benchmark/v1 --to mine.md\n"
+        "fedclust benchmark page ARCHIVES outputs/benchmark/v1 --to mine.md  # with your rows\n"
         "```",
-        "The last command makes this page anew, from a folder of archives, with your rows.",
     ]
 
 

@@ -110,6 +110,8 @@ class BlockStep:
         g, rows = Geometry.of(block, *shapes), len(weight.value)
         kernel, (meets, met) = weight.value.permute(0, 1, 3, 4, 2), rows_that_meet(block, g)
         side = _side(block.conv, products)
+        # whether sums are what it gives, see `is_bare` of `convolution_winograd.h`
+        self.bare = side > 0 and last and not block.relu and block.pool is None and bias is None
         large = side > 0 and 4 * _POINTS**2 * g.inputs * g.outputs >= _LARGE
         parts = 1 if large else min(batch, -(-_TASKS // rows))
         # neighbours in a row of the kernel are neighbours in the image, unless it is dilated
@@ -171,7 +173,7 @@ class BlockStep:
 
     def backward(self, delta: Tensor) -> Tensor:
         assert self.rule is not None
-        delta = _whole(delta, last=self.job.side > 0)
+        delta = _whole(delta, last=self.bare)
         self.job.delta = _images(delta)
         self.code.backward(ctypes.byref(self.job), self.threads)
         for weight, name in ((self.weight, "kernel_gradient"), (self.bias, "bias_gradient")):

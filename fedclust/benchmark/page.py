@@ -137,11 +137,12 @@ def _head(planted: Block, natural: Block | None) -> list[str]:
     lacking = [
         case
         for of in (planted, natural)
-        for case in (of.bench.federations if of and of.by_track else ())
-        if of and case not in {f.case for f in of.first[1].federations}
+        if of and of.by_track
+        for case in of.bench.federations
+        if case not in {one.case for one in of.first[1].federations}
     ]
     if lacking:
-        lines.append(f"Federations without enough jobs yet: {', '.join(lacking)}.")
+        lines.append(f"Too few methods have run in: {', '.join(lacking)}.")
     return lines
 
 

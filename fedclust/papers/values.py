@@ -176,21 +176,18 @@ class Gain(Pair):
     def verdict(self, values: Sequence[Values]) -> Verdict:
         unit = self.sign * factor(self.metric)
 
-        if not self.points:
-            size = unit * float(np.nanmean(values[0]) - np.nanmean(values[1]))
-            measured = f"{self.left} leads {self.right} by {size:+.2f} points"
-            return judged(
-                self.claimed, measured, lambda v: bool(unit * (v[0][0] - v[1][0]) > 0), values
-            )
         each = (unit * (values[0] - values[1]))[0]
         each = each[~np.isnan(each)]
         if not len(each):
             return unknown(self.claimed, "no seed got this far in every arm")
-        claimed = lead(self.points)
         measured = f"{self.left} leads {self.right} by {each.mean():+.2f} points"
+        if not self.points:
+            return judged(
+                self.claimed, measured, lambda v: bool(unit * (v[0][0] - v[1][0]) > 0), values
+            )
         if wide := interval(float(each.std()), len(each)):
             measured += f", one more run ± {wide:.2f}"
-        holds = claimed.agrees(each)
+        holds = lead(self.points).agrees(each)
         if len(each) == 1:
             holds = holds is None  # within the margin, see `outcome` for what one seed tells
         return Verdict(self.claimed, measured, holds, len(each) if holds else 0, len(each))

@@ -152,9 +152,8 @@ ALWAYS int64_t even_part(int64_t left, int64_t most) {
 /* Functions of their own, so that nothing but the tile takes registers. */
 typedef void (*Tile)(float *const *, const float *const *, const int32_t *, int64_t, const vec *, int64_t);
 #define TILE(P, N, ADD)                                                                                   \
-  static __attribute__((noinline)) void tile_##P##_##N##_##ADD(float *const *to, const float *const *x,   \
-                                                               const int32_t *places, int64_t k,          \
-                                                               const vec *w, int64_t v) {                 \
+  ALONE void tile_##P##_##N##_##ADD(float *const *to, const float *const *x, const int32_t *places,       \
+                                    int64_t k, const vec *w, int64_t v) {                                 \
     tile(P <= MOST_PIXELS ? P : 1, N, ADD, to, x, places, k, w, v);                                       \
   }
 #define TILES(N, ADD)                                                                                     \
@@ -232,8 +231,8 @@ ALWAYS void gather(const int I, const int N, vec *to, Grid x, const int32_t *pla
       }
 
 /* to [k, v] += the gradient of the kernel by some rows of an image. */
-static __attribute__((noinline)) void kernel_product(vec *to, Grid x, int64_t rows, int64_t columns, const int32_t *places, int64_t k,
-                           const vec *g, int64_t pitch, int64_t v) {
+ALONE void kernel_product(vec *to, Grid x, int64_t rows, int64_t columns, const int32_t *places, int64_t k,
+                          const vec *g, int64_t pitch, int64_t v) {
   int64_t n = 0;
 #if WIDE == 4
   GRADIENTS(4)

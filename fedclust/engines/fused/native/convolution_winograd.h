@@ -261,8 +261,8 @@ static void pixels_to_values(const Block *j, const float *image, vec *to, int64_
 }
 
 /* The transpose of that map for a panel, which makes the gradient of an image; squares that overlap add up. */
-static __attribute__((noinline)) void values_to_pixels(const Block *j, float *image, const vec *from, int64_t pitch, int64_t n, int64_t wide,
-                             int64_t first, int64_t last, int64_t across) {
+ALONE void values_to_pixels(const Block *j, float *image, const vec *from, int64_t pitch, int64_t n,
+                            int64_t wide, int64_t first, int64_t last, int64_t across) {
   const int64_t c = j->inputs, m = j->side, line = j->width * c, shared = POINTS - m;
   for (int64_t h = first; h < last; h++)
     for (int64_t w = 0; w < across; w++)
@@ -378,8 +378,8 @@ ALWAYS void kernel_from_values(const Block *j, const int k, int64_t r, const vec
   }
 }
 
-static __attribute__((noinline)) void kernel_of_values(const Block *j, int64_t r, const vec *dw, int64_t n, int64_t wide, int64_t first,
-                             int64_t count, int add) {
+ALONE void kernel_of_values(const Block *j, int64_t r, const vec *dw, int64_t n, int64_t wide,
+                            int64_t first, int64_t count, int add) {
   if (j->side == 2)
     kernel_from_values(j, 5, r, dw, n, wide, first, count, add);
   else

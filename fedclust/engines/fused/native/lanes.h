@@ -23,6 +23,7 @@
 #endif
 #endif
 #define ALWAYS static inline __attribute__((always_inline))
+#define ALONE static __attribute__((noinline)) /* for functions that are to have all registers */
 typedef float vec __attribute__((vector_size(4 * LANES), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
 

@@ -123,7 +123,7 @@ static inline double descend_smoothed(const Formula *f, vec *logits, int64_t v, 
 /* Turn outputs [size, v] of models into the gradient of the batch's loss, the mean or weighted by `shares`; returns
    that loss. `label` are classes, or where the targets lie. A function of its own: within the steps it would change how
    compilers round the rest of them. */
-static __attribute__((noinline)) double descend_by(const Formula *f, vec *outputs, int64_t v, int64_t width,
+ALONE double descend_by(const Formula *f, vec *outputs, int64_t v, int64_t width,
                                                    const int64_t *label, const float *shares, int64_t size) {
   if (f->kind == SOFTMAX) return descend_smoothed(f, outputs, v, width, label, shares, size);
   return descend_targets(f, outputs, v, label, shares, size);

@@ -38,9 +38,9 @@ static inline Step step_of(const Law *l, int64_t r, int64_t s) {
 
 /* w [n] by a gradient g, shortened by a factor; m and q are what is kept of it, NULL for nothing. `bare`: without the
    terms that most laws leave at 0 or 1. */
-static inline __attribute__((always_inline)) void move_each(const Step *s, const int bare, const int means, const int squares,
-                                                            float *restrict w, float *restrict m, float *restrict q,
-                                                            const float *restrict g, float factor, int64_t n) {
+static inline __attribute__((always_inline))
+void move_each(const Step *s, const int bare, const int means, const int squares, float *restrict w,
+               float *restrict m, float *restrict q, const float *restrict g, float factor, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     const float x = bare ? g[i] : factor * g[i] + s->apart * w[i];
     float d = x;

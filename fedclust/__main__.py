@@ -66,7 +66,7 @@ USAGE = """usage: fedclust COMMAND …
 
 # that take settings; what the same command goes on with
 _CONTINUED = {"run": "run", "tune": "search", "advise": "comparison"}
-_OWN_HELP = {*_CONTINUED, "predict"}
+_OWN_HELP = {*_CONTINUED, "predict", "benchmark"}
 _told: list[int] = []  # the exit status of a signal that has been told
 
 

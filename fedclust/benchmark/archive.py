@@ -23,6 +23,7 @@ from typing import Any
 import pandas as pd
 
 from fedclust.benchmark.frozen import Frozen, case_of, choice_of, config_of, frozen, json_of
+from fedclust.benchmark.results import kind_of
 from fedclust.benchmark.sound import lacks_code, objection
 from fedclust.helpers.errors import ConfigError, DataError, RunFolderError, did_you_mean, require
 from fedclust.helpers.files import atomic_write
@@ -32,6 +33,8 @@ from fedclust.tuning.tuned import best_file
 ENDING = ".tar.xz"
 MOST = 3 * 2**20  # bytes of an archive
 _MOST_INSIDE = 200 * 2**20
+_MOST_OF_CONTACT = 200  # letters
+_A_CONTACT = f"an address in one line of at most {_MOST_OF_CONTACT} letters, without < and >"
 _HEAD = "archive.json"
 # of a job, beside the numbers below
 _WHOLE = ("config.yaml", "federation.json", "metrics.json", "status.json", "versions.json")
@@ -101,6 +104,7 @@ def pack(
         " ".join(without),
         f"federations of {version}: {', '.join(bench.federations)}",
     )
+    require(_is_contact(contact), "--contact", contact[:_MOST_OF_CONTACT], _A_CONTACT)
     if not jobs:
         some = {method_of(job) for job in job_folders(runs)} if runs.is_dir() else set()
         hint = did_you_mean(method, some) or f"fedclust run experiment=benchmark/{version} runs it"
@@ -111,6 +115,7 @@ def pack(
             "command continues a run, and --without leaves out what a method cannot run in"
         )
     files: dict[str, bytes] = {}
+    _once_each(jobs)
     for job in jobs:
         if why := objection(bench, job):
             raise ConfigError(f"{job} is no job of {version}: {why}")
@@ -148,6 +153,8 @@ def opened(file: Path) -> tuple[Archive, Frozen]:
     fields = ("benchmark", "digest", "method", "contact")
     if not isinstance(head, Mapping) or any(not isinstance(head.get(n), str) for n in fields):
         raise DataError(f"{file} is no archive of fedclust benchmark: {_HEAD} is not as it must be")
+    if not _is_contact(head["contact"]):
+        raise DataError(f"{file} has a contact that is not {_A_CONTACT}")
     bench = frozen(str(head["benchmark"]))
     if head["digest"] != bench.digest:
         raise DataError(
@@ -171,6 +178,7 @@ def check(archive: Archive, bench: Frozen, folder: Path) -> list[Path]:
             raise DataError(f"{job.name} is not done")
         if why := objection(bench, job):
             raise DataError(f"{job.name} is no job of {bench.name}: {why}")
+    _once_each(jobs)
     without = archive.head.get("without")
     told = set(without) if isinstance(without, list) else set()
     if missing := sorted(set(bench.federations) - {case_of(job) for job in jobs} - told):
@@ -179,6 +187,22 @@ def check(archive: Archive, bench: Frozen, folder: Path) -> list[Path]:
     if lacks := lacks_code(jobs, archive.head["method"], code if code.is_dir() else None):
         raise DataError(lacks)
     return jobs
+
+
+def _is_contact(text: str) -> bool:
+    return len(text) <= _MOST_OF_CONTACT and text.isprintable() and not {*"<>"} & {*text}
+
+
+def _once_each(jobs: Sequence[Path]) -> None:
+    """Refuse two jobs of a method that would be one row: nobody may take the better one."""
+    seen: dict[tuple[str, bool, bool], Path] = {}
+    for job in jobs:
+        other = seen.setdefault((case_of(job), *kind_of(config_of(job))), job)
+        if other != job:
+            raise RunFolderError(
+                f"{other.name} and {job.name} are of one federation and track; a method has one "
+                "job there"
+            )
 
 
 def method_of(job: Path) -> str:
@@ -219,6 +243,10 @@ def packed_files(files: Mapping[str, bytes]) -> bytes:
     Raises:
         ConfigError: for a name of more than 255 letters, or with a part of more than 100.
     """
+    return lzma.compress(_tar(files), preset=9)
+
+
+def _tar(files: Mapping[str, bytes]) -> bytes:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name in sorted(files):
@@ -228,7 +256,7 @@ def packed_files(files: Mapping[str, bytes]) -> bytes:
                 archive.addfile(head, io.BytesIO(files[name]))
             except ValueError as error:
                 raise ConfigError(f"{name} cannot be packed: {error}") from error
-    return lzma.compress(made.getvalue(), preset=9)
+    return made.getvalue()
 
 
 def unpacked(file: Path) -> dict[str, bytes]:
@@ -240,19 +268,31 @@ def unpacked(file: Path) -> dict[str, bytes]:
     """
     if file.stat().st_size > MOST:
         raise DataError(f"{file} has {file.stat().st_size:,} bytes, and may have {MOST:,}")
+    content = _decompressed(file)
     files: dict[str, bytes] = {}
-    inside = 0
-    with tarfile.open(file, mode="r|xz") as archive:  # a stream is never read beyond the limit
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         for member in archive:
-            inside += member.size
             plain = member.isfile() and ".." not in member.name.split("/")
             if not (plain and _NAMES.fullmatch(member.name)):
                 raise DataError(f"{file} holds {member.name!r}, which no archive may hold")
-            if inside > _MOST_INSIDE:
-                raise DataError(f"{file} holds more than {_MOST_INSIDE:,} bytes")
             opened = archive.extractfile(member)
             files[member.name] = opened.read() if opened else b""
+    if _tar(files) != content:
+        raise DataError(f"{file} holds more than its files, or one of them twice")
     return files
+
+
+def _decompressed(file: Path) -> bytes:
+    """The tar in an archive, read no further than it may be large."""
+    xz = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+    content = xz.decompress(file.read_bytes(), max_length=_MOST_INSIDE + 1)
+    if len(content) > _MOST_INSIDE:
+        raise DataError(f"{file} holds more than {_MOST_INSIDE:,} bytes")
+    if not xz.eof:
+        raise EOFError("it ends too early")
+    if xz.unused_data:
+        raise DataError(f"{file} has {len(xz.unused_data):,} bytes behind its end")
+    return content
 
 
 def is_done(job: Path) -> bool:

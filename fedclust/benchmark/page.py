@@ -19,7 +19,7 @@ from fedclust.benchmark.results import (
     Result,
     Track,
 )
-from fedclust.benchmark.standings import ALIKE, HELPS, Federation, Row, Standings, standings
+from fedclust.benchmark.standings import ALIKE, HELPS, Row, Standings, standings
 from fedclust.helpers.errors import counted
 from fedclust.helpers.prose import table
 from fedclust.report.formats import signed
@@ -31,7 +31,7 @@ _POINT = 1.0
 _NEAR_ORACLE = 0.95
 _PERSONAL = "finetune"
 _NAMED = 4  # methods in a sentence
-_SHOWN = 12  # families of the first table; the data page has all
+_SHOWN = 10  # families of the first table; the data page has all
 
 
 @dataclass(frozen=True)
@@ -124,16 +124,25 @@ def _head(planted: Block, natural: Block | None) -> list[str]:
         f"{_minutes(planted)}. The rules, in `docs/benchmark/rules.md`, say what a federation is, "
         "what a method may use, and how to submit one.",
     ]
+    gaps = list[str]()
     missing = [
         f"{one.name} ({one.about})"
         for one in TRACKS
         if planted.by_track and one not in planted.by_track
     ]
     if missing:
-        lines.append(f"Not run yet: {'; '.join(missing)}.")
-    left = {name for found in planted.by_track.values() for name in found.left_out}
-    if left:
-        lines.append(f"Not in every federation, so not ranked: {', '.join(sorted(left))}.")
+        gaps.append(f"Not run yet: {'; '.join(missing)}.")
+    for of in (planted, natural):
+        lacks: dict[str, list[str]] = {}
+        for one in of.by_track.values() if of else ():
+            for name, where in one.left_out.items():
+                titles = [f.title for f in one.federations if f.case in where]
+                lacks.setdefault(", ".join(titles), []).append(name)
+        if of and lacks:
+            some = "; ".join(f"{', '.join(names)} ({where})" for where, names in lacks.items())
+            gaps.append(
+                f"Without a result in a federation of {of.bench.name}, so not ranked there: {some}."
+            )
     lacking = [
         case
         for of in (planted, natural)
@@ -142,8 +151,8 @@ def _head(planted: Block, natural: Block | None) -> list[str]:
         if case not in {one.case for one in of.first[1].federations}
     ]
     if lacking:
-        lines.append(f"Too few methods have run in: {', '.join(lacking)}.")
-    return lines
+        gaps.append(f"Too few methods have run in: {', '.join(lacking)}.")
+    return [*lines, " ".join(gaps)] if gaps else lines
 
 
 def _made(of: Block) -> str:
@@ -281,24 +290,19 @@ def _bought(found: Standings) -> str:
 
 
 def _holds(found: Standings) -> str:
-    better = {one.title: _better(one, found.methods) for one in found.federations}
     some = [
-        f"{title} ({counted(len(names), 'method')})" for title, names in better.items() if names
+        f"{one.title} ({counted(len(one.better), 'method')})"
+        for one in found.federations
+        if one.better
     ]
     clustered = [one.title for one in found.federations]
     top = found.rows[0]
     return (
         f"In {len(some)} of {len(clustered)} natural federations some method is better than both "
-        "one model for all and one for each, with an interval above 0: "
+        "one model for all and one for each, beyond chance: "
         f"{', '.join(some) or 'none'}. The best mean rank there has {_family(top)} (place "
         f"{_range(top)})."
     )
-
-
-def _better(one: Federation, methods: Sequence[str]) -> list[str]:
-    """The methods whose gain over what a user would do otherwise has an interval above 0."""
-    others = [name for name in methods if name not in (ONE_FOR_ALL, ALONE)]
-    return [name for name in others if one.compared(name, one.alternative).low > 0]
 
 
 def _family(row: Row) -> str:
@@ -420,8 +424,7 @@ def _natural(found: Standings) -> list[str]:
     for one in found.federations:
         means = {name: float(result.score.mean()) for name, result in one.results.items()}
         other = one.alternative
-        names = [row.name for row in found.rows if row.name not in (ONE_FOR_ALL, ALONE)]
-        best = max(names, key=means.__getitem__)
+        best = max(one.beside, key=means.__getitem__)
         gain = one.compared(best, other)
         digits = 1 if abs(means[other]) > 2 else 3
         rows.append(
@@ -433,7 +436,7 @@ def _natural(found: Standings) -> list[str]:
                 f"{abs(means[best]):.{digits}f}",
                 best,
                 f"{signed(gain.low, digits)} to {signed(gain.high, digits)}",
-                f"{len(_better(one, found.methods))} of {len(found.methods) - 2}",
+                f"{len(one.better)} of {len(one.beside)}",
             ]
         )
     head = ["federation", "metric", "FedAvg", "Local", "best", "method", "95 % interval", "better"]
@@ -441,7 +444,7 @@ def _natural(found: Standings) -> list[str]:
         table(head, rows, 2),
         "Nobody has made these groups, so a method is held against the better of FedAvg and Local. "
         "The interval is that of the best method's gain, on ten seeds; choosing the best of many "
-        "makes it look larger than it is. *Better*: methods whose own interval is above 0.",
+        "makes it look larger than it is. *Better*: methods whose gain is above 0 at 5 % (Holm).",
     ]
 
 
@@ -452,7 +455,7 @@ def _how() -> list[str]:
         "fedclust run experiment=benchmark/v1_natural algorithm=mine --config-dir DIR\n"
         "fedclust benchmark pack outputs/benchmark/v1 mine --config-dir DIR --contact YOU\n"
         "fedclust benchmark verify outputs/benchmark/mine-v1.tar.xz --run\n"
-        "fedclust benchmark page ARCHIVES outputs/benchmark/v1 --to mine.md  # with your rows\n"
+        "fedclust benchmark page ARCHIVES outputs/benchmark/v1 --to page.md  # with your rows\n"
         "```",
     ]
 

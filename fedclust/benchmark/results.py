@@ -137,7 +137,7 @@ def _result(arm: Arm) -> Result:
     assert shown is not None
     spent = {cost: _until(arm, cost, shown.rounds) for cost in COSTS}
     needs = _asks(config.get("algorithm") or {}) and arm.name != KNOWING
-    found = config.get("num_clusters") == "auto" or "num_clusters" in _searched(config)
+    tuned, found = kind_of(config)
     guess = guessed(arm, metric)
     own = headline_of(arm.run.curves)
     return Result(
@@ -145,7 +145,7 @@ def _result(arm: Arm) -> Result:
         case=arm.setting,
         title=str(arm.run.asked.get("case") or arm.setting),
         metric=metric,
-        tuned=bool(_searched(config).keys() - {"num_clusters"}),
+        tuned=tuned,
         told=not found if needs else None,
         seeds=tuple(values),
         score=scale * np.array(list(values.values())),
@@ -159,6 +159,13 @@ def _result(arm: Arm) -> Result:
         commit=str(arm.run.versions.get("commit") or "unknown"),
         machine=str(arm.run.versions.get("device") or "unknown"),
     )
+
+
+def kind_of(config: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Whether a search has chosen a job's options, and whether its number of clusters was found."""
+    searched = _searched(config)
+    found = config.get("num_clusters") == "auto" or "num_clusters" in searched
+    return bool(searched.keys() - {"num_clusters"}), found
 
 
 def _until(arm: Arm, cost: str, rounds: NDArray[np.int64]) -> Floats:

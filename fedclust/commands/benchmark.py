@@ -24,26 +24,7 @@ def command(arguments: Sequence[str]) -> None:
     Raises:
         UserError: for jobs or an archive that are not of the frozen benchmark, in one line.
     """
-    parser = _Parser(prog="fedclust benchmark")
-    parts = parser.add_subparsers(dest="what", required=True, metavar="pack, verify, page or draw")
-    packing = parts.add_parser("pack")  # `fedclust --help` says what each is
-    packing.add_argument("folder", type=Path)
-    packing.add_argument("method")
-    packing.add_argument("--contact", required=True)
-    packing.add_argument("--config-dir", type=Path)
-    packing.add_argument("--version", default="v1")
-    packing.add_argument("--without", nargs="+", default=[], metavar="CASE")
-    verifying = parts.add_parser("verify")
-    verifying.add_argument("archive", type=Path)
-    verifying.add_argument("--run", action="store_true")
-    paging = parts.add_parser("page")
-    paging.add_argument("folders", type=Path, nargs="+")
-    paging.add_argument("--to", type=Path, required=True)
-    paging.add_argument("--version", default="v1")
-    drawing = parts.add_parser("draw")
-    drawing.add_argument("seed")
-    drawing.add_argument("folder", type=Path)
-    asked = parser.parse_args(list(arguments))
+    asked = _parser().parse_args(list(arguments))
     if asked.what == "pack":
         _pack(asked)
     elif asked.what == "verify":
@@ -52,6 +33,36 @@ def command(arguments: Sequence[str]) -> None:
         _page(asked.folders, asked.to, asked.version)
     else:
         _draw(asked.seed, asked.folder)
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="fedclust benchmark", description="The benchmark's rows and pages.")
+    parts = parser.add_subparsers(dest="what", required=True, metavar="pack, verify, page or draw")
+
+    def part(name: str, about: str) -> argparse.ArgumentParser:
+        return parts.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+
+    packing = part("pack", "write METHOD-VERSION.tar.xz of a method's jobs, beside their folder")
+    packing.add_argument("folder", type=Path, help="of the jobs: outputs/benchmark/v1")
+    packing.add_argument("method", help="its choice of algorithm")
+    packing.add_argument("--contact", required=True, help="whom to write to about it")
+    packing.add_argument("--config-dir", type=Path, metavar="DIR", help="of a method of your own")
+    packing.add_argument("--version", default="v1", help="of the benchmark; v1 unless given")
+    without = "federations that the method cannot run in, so that it is not ranked"
+    packing.add_argument("--without", nargs="+", default=[], metavar="CASE", help=without)
+    verifying = part("verify", "hold an archive against the benchmark")
+    verifying.add_argument("archive", type=Path)
+    again = "run its code: two seeds of two federations, drawn at random"
+    verifying.add_argument("--run", action="store_true", help=again)
+    paging = part("page", "make the page of standings")
+    paging.add_argument("folders", type=Path, nargs="+", help="of archives, or of jobs")
+    beside = "the page; its data, scores and picture go to the folder FILE beside it"
+    paging.add_argument("--to", type=Path, required=True, metavar="FILE.md", help=beside)
+    paging.add_argument("--version", default="v1", help="of the benchmark; v1 unless given")
+    drawing = part("draw", "write six federations that are drawn from a seed")
+    drawing.add_argument("seed", help="any text")
+    drawing.add_argument("folder", type=Path, help="to use with --config-dir")
+    return parser
 
 
 def _pack(asked: argparse.Namespace) -> None:

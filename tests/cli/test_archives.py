@@ -264,6 +264,37 @@ def test_an_archive_of_another_benchmark_is_refused(
     fedclust.refused("benchmark", "verify", str(packed), says=says)
 
 
+def test_what_is_behind_the_end_or_twice_in_an_archive_is_refused(
+    fedclust: Cli, packed: Path
+) -> None:
+    whole = packed.read_bytes()
+    packed.write_bytes(whole + b"more")
+    fedclust.refused("benchmark", "verify", str(packed), says="has 4 bytes behind its end")
+    packed.write_bytes(whole[:-40])
+    fedclust.refused("benchmark", "verify", str(packed), says="it ends too early")
+    packed.write_bytes(whole)
+    files = archive.unpacked(packed)
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:xz") as bad:
+        for name, content in [*files.items(), *files.items()]:
+            head = tarfile.TarInfo(name)
+            head.size = len(content)
+            bad.addfile(head, io.BytesIO(content))
+    packed.write_bytes(made.getvalue())
+    fedclust.refused("benchmark", "verify", str(packed), says="or one of them twice")
+
+
+def test_a_method_has_one_job_in_a_federation_and_track(fedclust: Cli, packed: Path) -> None:
+    files = archive.unpacked(packed)
+    more = {n.replace("turned/", "turned2/"): c for n, c in files.items() if "turned/" in n}
+    packed.write_bytes(archive.packed_files(files | more))
+    fedclust.refused("benchmark", "verify", str(packed), says="a method has one job there")
+    head = json.loads(files["archive.json"])
+    text = json.dumps(head | {"contact": "<b>me</b>"}).encode()
+    packed.write_bytes(archive.packed_files(files | {"archive.json": text}))
+    fedclust.refused("benchmark", "verify", str(packed), says="has a contact that is not")
+
+
 @pytest.mark.parametrize("name", ["code/../../x.py", "/x.py", "jobs/a/x.pt", "x", "code/x.pkl"])
 def test_a_file_that_no_archive_has_is_refused(fedclust: Cli, tmp_path: Path, name: str) -> None:
     (tmp_path / "bad.tar.xz").write_bytes(archive.packed_files({name: b"", "archive.json": b"{}"}))
@@ -288,6 +319,9 @@ def test_a_link_and_what_is_no_archive_are_refused(fedclust: Cli, tmp_path: Path
 def test_the_help_names_every_command(fedclust: Cli) -> None:
     shown = fedclust.done("--help").out
     assert [name for name in COMMANDS if f"\n  fedclust {name} " not in shown] == []
+    of_a_part = " ".join(fedclust.done("benchmark", "pack", "--help").out.split())
+    assert "--contact CONTACT whom to write to about it" in of_a_part
+    assert "draw write six federations" in " ".join(fedclust.done("benchmark", "-h").out.split())
 
 
 def test_keys_that_are_not_the_methods_are_not_run(fedclust: Cli, packed: Path) -> None:

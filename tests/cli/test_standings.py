@@ -8,11 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedclust.benchmark import page
+from fedclust.benchmark.frozen import frozen
+from fedclust.benchmark.page import block
 from fedclust.benchmark.results import TRACKS, Result
 from fedclust.benchmark.standings import standings
 from fedclust.report import fairness
 
 SEEDS = (0, 1, 2)
+CASES = {"a": "v1_natural/activities", "b": "v1_natural/flights"}
 ROUNDS = np.array([1, 10, 20])
 
 
@@ -117,6 +121,20 @@ def test_what_has_not_run_everywhere_is_named() -> None:
     assert found.left_out == {"few": ("b",)}
     assert "few" not in found.methods
     assert standings([one for one in some if one.method != "fedavg"], "abc") is None
+
+
+def test_a_method_without_a_federation_counts_in_the_others_but_is_in_no_ranking() -> None:
+    many = {f"m{i}": [50, 50] for i in range(18)}
+    some = of(many | {"fedavg": [70, 70], "local": [60, 75], "deep": [80], "oracle": [99, 99]})
+    natural = block(frozen("v1_natural"), [replace(one, case=CASES[one.case]) for one in some])
+    planted = block(frozen("v1"), [])
+    text = " ".join(page.page(planted, natural, "x").split())
+    assert "of v1_natural, so not ranked there: deep (b)." in text
+    _, found = natural.first
+    assert "deep" not in found.methods
+    first, second = found.federations
+    assert (first.alternative, first.better, len(first.beside)) == ("fedavg", ["deep"], 19)
+    assert (second.alternative, second.better, len(second.beside)) == ("local", [], 18)
 
 
 def test_a_job_plays_in_the_tracks_of_what_it_knew() -> None:

@@ -93,6 +93,15 @@ def test_paired_holds_all_of_it() -> None:
     assert (one.low, one.high) == pytest.approx((-0.484138, 4.484138))
 
 
+def test_students_p_is_that_of_scipy() -> None:
+    values = np.random.default_rng(0).normal(0.5, size=10)
+    assert paired(values).student() == pytest.approx(scipy.stats.ttest_1samp(values, 0).pvalue)
+    assert paired(values, 0.25).student() > paired(values).student()
+    # a single seed tells nothing, equal differences above 0 everything
+    alone, equal, none = (np.full(n, value) for n, value in ((1, 3.0), (4, 3.0), (4, 0.0)))
+    assert [paired(one).student() for one in (alone, equal, none)] == [1.0, 0.0, 1.0]
+
+
 def test_holm_by_hand() -> None:
     # sorted 0.01 0.02 0.03 0.04 times 4 3 2 1: 0.04 0.06 0.06 0.04, then never below one before
     np.testing.assert_allclose(holm([0.03, 0.01, 0.04, 0.02]), [0.06, 0.04, 0.06, 0.06])

@@ -30,6 +30,7 @@ from fedclust.models.foreign import Runnable
 _BATCH, _ROWS, _TURNS = 20, 8, 3  # examples of a step, most rows, and how often both take them
 _FEW, _LONG = 4, 0.1  # examples of a step where so few of them take seconds so long
 _SECONDS = 0.1  # that the rows of a turn may take, if two of them do not take longer
+_CLOSE, _LONGER = 1.3, 3  # a race so close takes up to so many times the turns
 _AHEAD = 1.05  # by less nothing is faster than `loop`: others have a row's bits in its company only
 Rates = Mapping[str, float]
 
@@ -51,7 +52,7 @@ def _kept(engines: Mapping[str, Computing[Runnable]], max_rows: int | None) -> R
     device, threads = pool.x.device, torch.get_num_threads()
     card = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     look = repr((sorted(engines), model, pool.shape, pool.x.dtype, pool.width, max_rows))
-    means = repr((card, threads, torch.__version__, __version__))
+    means = repr((card, threads, torch.__version__, __version__, _BATCH, _ROWS, _TURNS, _LONGER))
     file = folder() / f"rates-{hashlib.sha256((look + means).encode()).hexdigest()[:16]}.json"
     with suppress(OSError):
         if speeds := opened_json(file.read_bytes(), *engines):
@@ -74,12 +75,22 @@ def _measured(engines: Mapping[str, Computing[Runnable]]) -> dict[str, float]:
         batch, turns = (_FEW, 1) if _seconds(one, start, 1, _FEW) > _LONG else (batch, turns)
     alone = min(_seconds(one, start, 1, batch) for _ in range(2))
     rows = max(2, min(_ROWS, int(_SECONDS / max(alone, 1e-9))))
+    threads = torch.get_num_threads()
+    rows = -(-rows // threads) * threads  # none idle, as with a cohort of many clients
     best = dict.fromkeys(engines, math.inf)
-    for turn in range(turns + 1):
+    for turn in range(_LONGER * turns + 1):
+        if turn > turns and not _close(best):
+            break
         for name, engine in engines.items():
             seconds = _seconds(engine, start, rows, batch)
             best[name] = min(best[name], seconds) if turn else math.inf
     return {name: rows / seconds for name, seconds in best.items()}
+
+
+def _close(seconds: Rates) -> bool:
+    """Whether other programs on the machine could have decided between the loop and the best."""
+    others = min(value for name, value in seconds.items() if name != "loop")
+    return 1 / _CLOSE < others / seconds["loop"] < _CLOSE
 
 
 def _seconds(engine: Computing[Runnable], start: Tensor, rows: int, examples: int) -> float:

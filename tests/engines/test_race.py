@@ -91,3 +91,21 @@ def test_a_heavy_model_is_measured_on_few_examples(monkeypatch: pytest.MonkeyPat
     engines = {name: make_engine(name, normed(), pool) for name in ("loop", "vmap")}
     assert race._measured(engines) == {"loop": 5.0, "vmap": 5.0}  # type: ignore[arg-type]
     assert set(asked) == {(1, 4), (2, 4)}
+
+
+def test_a_close_race_takes_more_turns_and_its_rows_keep_every_thread_busy(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    asked: list[tuple[str, int]] = []
+
+    def seconds(engine: Any, _start: object, rows: int, _batch: int) -> float:
+        """Other programs keep `threads` from a processor until the sixth turn."""
+        asked.append((engine.name, rows))
+        late = len([name for name, _ in asked if name == "threads"]) > 5
+        return rows * {"loop": 0.025, "threads": 0.02 if late else 0.026, "vmap": 0.03}[engine.name]
+
+    monkeypatch.setattr(race, "_seconds", seconds)
+    assert make_engine("auto", normed(), toy_pool((1, 8, 8))).name == "threads"
+    assert {rows for name, rows in asked if name == "threads"} == {6}
+    assert fresh.is_dir()

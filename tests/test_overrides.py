@@ -162,6 +162,7 @@ def test_what_is_shown_of_a_value_that_cannot_be_read_can_be(
     assert found[: len(meant)] == meant
 
 
+@pytest.mark.full
 def test_no_message_shows_a_column_as_it_is() -> None:
     """Where a key of columns stands before what is filled in, `typed` has to write both."""
     names = "unit|exclude|features|label|client|group|time|value|split|image|path|categories|fill"

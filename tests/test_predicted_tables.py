@@ -100,12 +100,14 @@ def test_a_new_client_gets_the_model_that_fits_its_labels_and_else_its_inputs() 
     assert {one.client for one in named.placed} == {"Linz"}
 
 
+@pytest.mark.full
 def test_one_model_needs_no_choice() -> None:
     made = job(*ILL, algorithm="fedavg").predicted(table().assign(site="anywhere"))
     (placed,) = made.placed
     assert (placed.by, placed.model) == ("only", "Bonn + Graz + Kiel + Linz")
 
 
+@pytest.mark.full
 def test_numbers_are_in_the_unit_of_the_file() -> None:
     result = job("dataset.label=days", "dataset.exclude=[ill]", "task=regression", "solver.lr=0.1")
     new = table().assign(site=lambda one: "new " + one["land"])

@@ -55,6 +55,7 @@ def job(algorithm: str, *more: str) -> list[tuple[Trained, Federation]]:
     return [(Trained(Path(algorithm), config, s, None), made.federations[s]) for s in seeds]
 
 
+@pytest.mark.full
 def test_the_model_of_an_opposite_group_is_wrong_where_the_own_one_is_right() -> None:
     write(turned=True)
     repetitions = job("oracle")
@@ -73,6 +74,7 @@ def test_the_model_of_an_opposite_group_is_wrong_where_the_own_one_is_right() ->
     assert [one.group for one in found] == [0, 1]
 
 
+@pytest.mark.full
 def test_one_relation_needs_no_second_model() -> None:
     write(turned=False)
     for one in relations(job("oracle"), GROUPS, 0.25):
@@ -82,6 +84,7 @@ def test_one_relation_needs_no_second_model() -> None:
     assert relations([], np.zeros(4, dtype=np.int64), 0.25) == []
 
 
+@pytest.mark.full
 def test_shares_of_labels_are_corrected() -> None:
     """Inputs given the label are alike: the models of the others need other shares alone."""
     rng, which = np.random.default_rng(0), np.arange(800) % 4
@@ -95,6 +98,7 @@ def test_shares_of_labels_are_corrected() -> None:
         assert one.lead.mean == pytest.approx(one.own - one.corrected)
 
 
+@pytest.mark.full
 def test_calibration_is_sureness_less_what_is_right() -> None:
     write(turned=True)
     repetitions = job("fedavg")

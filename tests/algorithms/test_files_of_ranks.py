@@ -98,6 +98,7 @@ def test_ranks_go_on_from_what_one_process_began(two_ranks: Pair, tmp_path: Path
     assert_same(tmp_path / "begun", tmp_path / "whole")
 
 
+@pytest.mark.full
 def test_ranks_that_read_another_checkpoint_are_told(two_ranks: Pair, tmp_path: Path) -> None:
     config = config_of("fedavg", *OVERRIDES)
     play(here(), config, tmp_path / "rank=0", 0)

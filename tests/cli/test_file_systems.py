@@ -68,7 +68,7 @@ def results(folder: Path) -> list[pd.DataFrame]:
     return [one[one["metric"] != "seconds"].reset_index(drop=True) for one in read]
 
 
-@pytest.mark.thinned
+@pytest.mark.full
 @pytest.mark.parametrize("lack", CALLS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_job_runs_and_is_continued_without(

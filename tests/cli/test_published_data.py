@@ -10,6 +10,7 @@ import theirs
 from cli.conftest import Cli, rounds_of
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "clients", "words"),
     [

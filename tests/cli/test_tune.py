@@ -269,6 +269,7 @@ def test_default_and_tuned_stand_side_by_side(fedclust: Cli, searched: Path) -> 
     assert "were searched" not in done.out + done.err
 
 
+@pytest.mark.full
 def test_a_job_says_that_its_values_were_searched_elsewhere(fedclust: Cli, searched: Path) -> None:
     other = ("rounds=2", "partition.num_clients=5")
     done = fedclust.done("run", "algorithm=fedprox", *TINY, *other, f"tuned={FOLDER}", "seeds=1")

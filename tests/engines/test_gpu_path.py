@@ -141,7 +141,7 @@ def several_calls(
     return kernels
 
 
-@pytest.mark.thinned
+@pytest.mark.full
 @pytest.mark.parametrize("given", [(), ("linear", "example_weight")])
 @pytest.mark.parametrize("solver", ["steps", "full_batch", "everything"])
 @pytest.mark.parametrize(
@@ -162,6 +162,7 @@ def test_graphs_are_replayed_on_other_numbers(
     assert replays[0] < 0.8 * first
 
 
+@pytest.mark.full
 def test_graphs_can_be_turned_off(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDCLUST_KERNELS", "none")
     assert len(set(several_calls(device, engines("mlp")[1], SOLVERS["sgd"]))) == 1

@@ -111,6 +111,7 @@ def test_an_entry_becomes_the_jobs_of_its_sweep() -> None:
     assert len({job.hash for job in jobs}) == 6
 
 
+@pytest.mark.full
 def test_a_figure_of_a_table_is_the_same_computation() -> None:
     table = {job.config["choices"]["algorithm"]: job.hash for job in plan(TABLE4, "paper")}
     figure = {job.config["choices"]["algorithm"]: job.hash for job in plan(FIGURE6, "paper")}

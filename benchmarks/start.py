@@ -9,6 +9,7 @@ so the time over that of `import torch`, by itself in the same call, says more t
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -58,10 +59,13 @@ def measure(command: tuple[str, ...], folder: Path, bytecode: Path | None) -> tu
     flags = [] if bytecode is None else ["-B", "-X", f"pycache_prefix={bytecode}"]
     if command[:1] == ("run",):  # a job that is done would only be read
         shutil.rmtree(folder / "outputs", ignore_errors=True)
+    # as installed: a checkout has bytecode of its own once it may be written
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, *flags, "-c", PROGRAM if command else TORCH, *command],
         cwd=folder,
+        env=own,
         check=True,
         capture_output=True,
         text=True,

@@ -11,8 +11,7 @@ from fedclust.config.schema import objective_of
 from fedclust.config.values import Parts
 from fedclust.core.task import Score, Task
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
-from fedclust.metrics import FORMS, METRICS, OURS, document, meaning
-from fedclust.metrics.after_change import changed_names
+from fedclust.metrics import FORMS, METRICS, OURS, changed_names, document, meaning
 from fedclust.metrics.judged import meanings
 from fedclust.metrics.scores import MEASURES, Measure
 

@@ -218,6 +218,14 @@ def document(
         )
 
 
+def changed_names(score: str) -> tuple[str, str, str]:
+    """What the score of the changed clients is called before the change, at once, and after it."""
+    after = f"changed_{score}"
+    if after in OURS:
+        return "changed_before", "changed_at_once", after
+    return f"{after}_before", f"{after}_at_once", after
+
+
 def learn(name: str, meaning: Meaning) -> Meaning:
     """What the metric means from now on: what this process knew, else what a job's folder says."""
     if name not in METRICS:

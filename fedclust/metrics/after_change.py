@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedclust.core.types import Evaluation, Round
-from fedclust.metrics import OURS
+from fedclust.metrics import changed_names
 
 WITHIN = 0.01  # of the accuracy before a change counts as recovered; of an error, that part of it
 _ROUNDING = 1e-9  # 0.87 is within 0.01 of 0.88, whatever the floats' difference says
@@ -87,14 +87,6 @@ class AfterChange:
             values["recovery_rounds"] = float(rnd.t - self.since + 1)
             self.level = math.inf  # once per change
         return values
-
-
-def changed_names(score: str) -> tuple[str, str, str]:
-    """What the score of the changed clients is called before the change, at once, and after it."""
-    after = f"changed_{score}"
-    if after in OURS:
-        return "changed_before", "changed_at_once", after
-    return f"{after}_before", f"{after}_at_once", after
 
 
 def _score(rnd: Round, sums: Tensor, count: Tensor, clients: Tensor) -> float | None:

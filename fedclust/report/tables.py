@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.config.about import server_reads
-from fedclust.metrics import headline_of
-from fedclust.metrics.after_change import changed_names
+from fedclust.metrics import changed_names, headline_of
 from fedclust.report.arms import Arm
 from fedclust.report.columns import (
     ARM,

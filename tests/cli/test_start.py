@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli.conftest import Cli
 
 HEAVY = ("torch", "sklearn", "scipy", "pandas", "matplotlib", "pyarrow", "numpy", "torchvision")
 RUN = ["run", "rounds=1", "seeds=1", "algorithm=fedavg"]
@@ -53,6 +54,21 @@ print("imported:", *sorted(set({heavy!r}) & set(sys.modules)))
     )
     assert done.stdout.splitlines()[-1] == "imported:"
     assert len(list(tmp_path.rglob("clients.parquet"))) == 1
+
+
+@pytest.mark.full
+def test_a_report_is_made_without_pytorch(fedclust: Cli, tmp_path: Path) -> None:
+    fedclust.done(*RUN)
+    program = """
+import sys
+from fedclust.__main__ import main
+main(["report", "outputs/default"])
+print("torch" in sys.modules)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "False"
+    assert (tmp_path / "outputs" / "default" / "report" / "report.html").is_file()
 
 
 @pytest.mark.full

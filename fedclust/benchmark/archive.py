@@ -97,7 +97,7 @@ def pack(
             as the benchmark has it; the first one is named.
     """
     bench = frozen(version)
-    jobs = [job for job in job_folders(runs) if is_done(job) and method_of(job) == method]
+    jobs = [job for job in job_folders(runs) if is_whole(job) and method_of(job) == method]
     require(
         set(without) <= set(bench.federations),
         "--without",
@@ -112,7 +112,8 @@ def pack(
     if missing := sorted(set(bench.federations) - {case_of(job) for job in jobs} - set(without)):
         raise RunFolderError(
             f"{runs} has no finished job of algorithm={method} in {', '.join(missing)}; the same "
-            "command continues a run, and --without leaves out what a method cannot run in"
+            "command continues a run, and --without leaves out where a method cannot run, or where "
+            "a seed fails"
         )
     files: dict[str, bytes] = {}
     _once_each(jobs)
@@ -174,8 +175,8 @@ def check(archive: Archive, bench: Frozen, folder: Path) -> list[Path]:
     for job in jobs:
         if method_of(job) != archive.head["method"]:
             raise DataError(f"{job.name} is of {method_of(job)}, not of {archive.head['method']}")
-        if not is_done(job):
-            raise DataError(f"{job.name} is not done")
+        if not is_whole(job):
+            raise DataError(f"{job.name} is not done, or one of its seeds has failed")
         if why := objection(bench, job):
             raise DataError(f"{job.name} is no job of {bench.name}: {why}")
     _once_each(jobs)
@@ -299,6 +300,14 @@ def is_done(job: Path) -> bool:
     """Whether a job has ended; one that is just starting has no status yet."""
     status = job / "status.json"
     return status.is_file() and json_of(status).get("state") == "done"
+
+
+def is_whole(job: Path) -> bool:
+    """Whether a job has ended with all its seeds: of one that diverged nothing is compared."""
+    if not is_done(job):
+        return False
+    seeds = json_of(job / "status.json").get("seeds")
+    return isinstance(seeds, Mapping) and all(became == "ok" for became in seeds.values())
 
 
 def _searches(jobs: Sequence[Path]) -> Iterator[Path]:

@@ -31,7 +31,7 @@ _POINT = 1.0
 _NEAR_ORACLE = 0.95
 _PERSONAL = "finetune"
 _NAMED = 4  # methods in a sentence
-_SHOWN = 10  # families of the first table; the data page has all
+_SHOWN = 7  # families of the first table; the data page has all
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,8 @@ def _head(planted: Block, natural: Block | None) -> list[str]:
         f"Made by `fedclust benchmark page` from the files of {len(every):,} jobs. The benchmark "
         "is frozen: settings, data, partitions, seeds and what a round computes have the digests "
         f"{versions}. The jobs took {hours:.1f} hours of computing, searches not counted; "
-        f"{_minutes(planted)}. The rules, in `docs/benchmark/rules.md`, say what a federation is, "
-        "what a method may use, and how to submit one.",
+        f"{_minutes(planted)}. What a method may use, and how to submit one, say the rules in "
+        "`docs/benchmark/rules.md`.",
     ]
     gaps = list[str]()
     missing = [

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedclust.benchmark import page
-from fedclust.benchmark.archive import ENDING, check, is_done, opened
+from fedclust.benchmark.archive import ENDING, check, is_whole, opened
 from fedclust.benchmark.frozen import Frozen, case_of, frozen
 from fedclust.benchmark.results import Result, results
 from fedclust.benchmark.sound import objection
@@ -81,7 +81,7 @@ def _jobs(
         yield bench, jobs
     if archives:
         return
-    jobs = [job for job in job_folders(folder) if is_done(job)]
+    jobs = [job for job in job_folders(folder) if is_whole(job)]
     if not jobs:
         raise RunFolderError(f"{folder} has no archives and no finished jobs")
     for bench in benches:

@@ -255,6 +255,7 @@ def test_a_rate_that_no_search_has_found_is_refused(fedclust: Cli, packed: Path)
         ("turned/versions.json", f'"rounds": {ROUNDS}', '"rounds": 99', "rounds are of version 99"),
         ("turned/config.yaml", "algorithm: server_momentum", "algorithm: ifca", "is of ifca"),
         ("turned/status.json", '"done"', '"running"', "is not done"),
+        ("turned/status.json", '"ok"', '"the loss is nan"', "one of its seeds has failed"),
     ],
 )
 def test_an_archive_of_another_benchmark_is_refused(

@@ -77,7 +77,8 @@ def page(planted: Block, natural: Block | None, beside: str, changed: str = "") 
         return _joined([*parts, "No federation has enough methods for a table yet."])
     parts += ["## In short", _items(_answers(planted, natural))]
     track, found = planted.first
-    parts += ["## Standings", _standings(planted, track, _SHOWN), _legend(found, beside)]
+    parts += ["## Standings", _standings(planted, track, _SHOWN)]
+    parts.append(_elsewhere(planted, track) + _legend(found, beside))
     parts += ["## Every kind of shift", f"![at a glance]({beside}/{PICTURE})"]
     parts += _shifts(found)
     if natural and natural.by_track:
@@ -132,17 +133,15 @@ def _head(planted: Block, natural: Block | None) -> list[str]:
     ]
     if missing:
         gaps.append(f"Not run yet: {'; '.join(missing)}.")
-    for of in (planted, natural):
-        lacks: dict[str, list[str]] = {}
-        for one in of.by_track.values() if of else ():
-            for name, where in one.left_out.items():
-                titles = [f.title for f in one.federations if f.case in where]
-                lacks.setdefault(", ".join(titles), []).append(name)
-        if of and lacks:
-            some = "; ".join(f"{', '.join(names)} ({where})" for where, names in lacks.items())
-            gaps.append(
-                f"Without a result in a federation of {of.bench.name}, so not ranked there: {some}."
-            )
+    tables = [one for of in (planted, natural) if of for one in of.by_track.values()]
+    lacks: dict[str, dict[str, None]] = {}
+    for one in tables:
+        for name, where in one.left_out.items():
+            titles = ", ".join(f.title for f in one.federations if f.case in where)
+            lacks.setdefault(titles, {})[name] = None
+    if lacks:
+        some = "; ".join(f"{', '.join(names)} ({where})" for where, names in lacks.items())
+        gaps.append(f"Without a result in a federation, so not ranked in its block: {some}.")
     lacking = [
         case
         for of in (planted, natural)
@@ -195,7 +194,7 @@ def _pick(track: Track, found: Standings) -> str:
     where = f"where groups help, a median of {best.median:.0f} %" if best.shares else ""
     return (
         f"{_family(best)}: mean rank {best.rank:.1f} of {len(found.rows)}, place {_range(best)}; "
-        f"{where} of what knowing the groups gives, at worst {best.worst:.0f} %.{beside} "
+        f"{where} of what knowing the groups gives, at worst {_percent(best.worst)} %.{beside} "
         f"({track.name[0].upper()}{track.name[1:]}: {track.about}.) "
         f"`fedclust run experiment=benchmark/v1 algorithm={best.name}`"
     )
@@ -348,6 +347,16 @@ def _standings(of: Block, track: Track, most: int | None = None) -> str:
     head += [f"share, {one.name}" for one in others]
     head += ["worst share", "elsewhere", "wins", "worst tenth", "hurt"]
     return table(head, rows, 1)
+
+
+def _elsewhere(of: Block, track: Track) -> str:
+    """The methods that are in a later track alone, in words; "" for none."""
+    own = {*of.by_track[track].methods, *of.by_track[track].left_out}
+    for other, found in of.by_track.items():
+        names = sorted({*found.methods} - own)
+        if other != track and names:
+            return f"In “{other.name}” alone, not in this table: {', '.join(names)}. "
+    return ""
 
 
 def _legend(found: Standings, beside: str) -> str:

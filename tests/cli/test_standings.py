@@ -129,12 +129,22 @@ def test_a_method_without_a_federation_counts_in_the_others_but_is_in_no_ranking
     natural = block(frozen("v1_natural"), [replace(one, case=CASES[one.case]) for one in some])
     planted = block(frozen("v1"), [])
     text = " ".join(page.page(planted, natural, "x").split())
-    assert "of v1_natural, so not ranked there: deep (b)." in text
+    assert "so not ranked in its block: deep (b)." in text
     _, found = natural.first
     assert "deep" not in found.methods
     first, second = found.federations
     assert (first.alternative, first.better, len(first.beside)) == ("fedavg", ["deep"], 19)
     assert (second.alternative, second.better, len(second.beside)) == ("local", [], 18)
+
+
+def test_methods_of_a_later_track_alone_are_named_beside_the_first_table() -> None:
+    case = "v1/rotation"
+    plain = [replace(one, case=case) for one in of({"fedavg": [70], "local": [60]})]
+    both = [result("lcfl", case, 80, told=told) for told in (True, False)]
+    block_of = block(frozen("v1"), [*plain, *both, result("ifca", case, 85, told=True)])
+    text = " ".join(page.page(block_of, None, "x").split())
+    assert "In “number told” alone, not in this table: ifca." in text
+    assert "| lcfl | 1.0 | 1 |" in text
 
 
 def test_a_job_plays_in_the_tracks_of_what_it_knew() -> None:

@@ -19,8 +19,9 @@ from fedclust.report.statistics.ranks import ranks
 ALIKE = 0.5  # points between near copies
 HELPS = 1.0  # points by which the oracle leads one model for all where groups help
 _DRAWS = 2000  # of the bootstrap
-_MOST_LACK = 0.15  # of the methods may lack a federation that is in the tables, such as those that
-# need more layers than its model has: they are in no ranking
+# of the methods may lack a federation that is in the tables, such as those that need more layers
+# than its model has: they are in no ranking
+_MOST_LACK = 0.15
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ class Federation:
         """
         gains = {name: self.compared(name, self.alternative) for name in self.beside}
         p = holm([one.student() for one in gains.values()])
-        return [n for (n, g), own in zip(gains.items(), p, strict=True) if g.mean > 0 > own - ALPHA]
+        sure = dict(zip(gains, p < ALPHA, strict=True))
+        return [name for name, gain in gains.items() if gain.mean > 0 and sure[name]]
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,8 @@ def _measured(engines: Mapping[str, Computing[Runnable]]) -> dict[str, float]:
         batch, turns = (_FEW, 1) if _seconds(one, start, 1, _FEW) > _LONG else (batch, turns)
     alone = min(_seconds(one, start, 1, batch) for _ in range(2))
     rows = max(2, min(_ROWS, int(_SECONDS / max(alone, 1e-9))))
-    threads = torch.get_num_threads()
-    rows = -(-rows // threads) * threads  # none idle, as with a cohort of many clients
+    threads = min(_ROWS, torch.get_num_threads())
+    rows = -(-rows // threads) * threads  # as many for each, as with a cohort of many clients
     best = dict.fromkeys(engines, math.inf)
     for turn in range(_LONGER * turns + 1):
         if turn > turns and not _close(best):

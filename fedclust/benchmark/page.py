@@ -78,7 +78,7 @@ def page(planted: Block, natural: Block | None, beside: str, changed: str = "") 
     parts += ["## In short", _items(_answers(planted, natural))]
     track, found = planted.first
     parts += ["## Standings", _standings(planted, track, _SHOWN)]
-    parts.append(_elsewhere(planted, track) + _legend(found, beside))
+    parts.append(_told_alone(planted, track) + _legend(found, beside))
     parts += ["## Every kind of shift", f"![at a glance]({beside}/{PICTURE})"]
     parts += _shifts(found)
     if natural and natural.by_track:
@@ -122,8 +122,8 @@ def _head(planted: Block, natural: Block | None) -> list[str]:
         f"Made by `fedclust benchmark page` from the files of {len(every):,} jobs. The benchmark "
         "is frozen: settings, data, partitions, seeds and what a round computes have the digests "
         f"{versions}. The jobs took {hours:.1f} hours of computing, searches not counted; "
-        f"{_minutes(planted)}. What a method may use, and how to submit one, say the rules in "
-        "`docs/benchmark/rules.md`.",
+        f"{_minutes(planted)}. `docs/benchmark/rules.md` says what a method may use, and how to "
+        "submit one.",
     ]
     gaps = list[str]()
     missing = [
@@ -133,25 +133,24 @@ def _head(planted: Block, natural: Block | None) -> list[str]:
     ]
     if missing:
         gaps.append(f"Not run yet: {'; '.join(missing)}.")
-    tables = [one for of in (planted, natural) if of for one in of.by_track.values()]
-    lacks: dict[str, dict[str, None]] = {}
-    for one in tables:
-        for name, where in one.left_out.items():
-            titles = ", ".join(f.title for f in one.federations if f.case in where)
-            lacks.setdefault(titles, {})[name] = None
-    if lacks:
-        some = "; ".join(f"{', '.join(names)} ({where})" for where, names in lacks.items())
-        gaps.append(f"Without a result in a federation, so not ranked in its block: {some}.")
-    lacking = [
-        case
-        for of in (planted, natural)
-        if of and of.by_track
-        for case in of.bench.federations
-        if case not in {one.case for one in of.first[1].federations}
-    ]
-    if lacking:
-        gaps.append(f"Too few methods have run in: {', '.join(lacking)}.")
+    for of in (planted, natural):
+        if of and of.by_track:
+            track, found = of.first
+            gaps += [_unranked(found)] if found.left_out else []
+            there = {one.case for one in found.federations}
+            if lacking := [case for case in of.bench.federations if case not in there]:
+                gaps.append(f"Too few methods have run ({track.name}) in: {', '.join(lacking)}.")
     return [*lines, " ".join(gaps)] if gaps else lines
+
+
+def _unranked(found: Standings) -> str:
+    """The methods that lack a federation of a table, in words."""
+    lacks: dict[str, list[str]] = {}
+    for name, where in found.left_out.items():
+        titles = ", ".join(one.title for one in found.federations if one.case in where)
+        lacks.setdefault(titles, []).append(name)
+    some = "; ".join(f"{', '.join(names)} ({titles})" for titles, names in lacks.items())
+    return f"Without a result in a federation, so not ranked: {some}."
 
 
 def _made(of: Block) -> str:
@@ -349,7 +348,7 @@ def _standings(of: Block, track: Track, most: int | None = None) -> str:
     return table(head, rows, 1)
 
 
-def _elsewhere(of: Block, track: Track) -> str:
+def _told_alone(of: Block, track: Track) -> str:
     """The methods that are in a later track alone, in words; "" for none."""
     own = {*of.by_track[track].methods, *of.by_track[track].left_out}
     for other, found in of.by_track.items():
@@ -433,7 +432,7 @@ def _natural(found: Standings) -> list[str]:
     for one in found.federations:
         means = {name: float(result.score.mean()) for name, result in one.results.items()}
         other = one.alternative
-        best = max(one.beside, key=means.__getitem__)
+        best = max(one.others, key=means.__getitem__)
         gain = one.compared(best, other)
         digits = 1 if abs(means[other]) > 2 else 3
         rows.append(
@@ -445,7 +444,7 @@ def _natural(found: Standings) -> list[str]:
                 f"{abs(means[best]):.{digits}f}",
                 best,
                 f"{signed(gain.low, digits)} to {signed(gain.high, digits)}",
-                f"{len(one.better)} of {len(one.beside)}",
+                f"{len(one.better)} of {len(one.others)}",
             ]
         )
     head = ["federation", "metric", "FedAvg", "Local", "best", "method", "95 % interval", "better"]
@@ -510,7 +509,8 @@ def data(planted: Block, natural: Block | None) -> str:
             ]
             parts += [
                 f"## {of.bench.name}: {track.name}",
-                f"{track.about[0].upper()}{track.about[1:]}. In the last round, mean over seeds.",
+                f"{track.about[0].upper()}{track.about[1:]}. In the last round, mean over seeds. "
+                + (_unranked(found) if found.left_out else ""),
                 table(["method", *(one.title for one in found.federations)], rows, 1),
                 _standings(of, track),
             ]

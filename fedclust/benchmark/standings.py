@@ -73,16 +73,16 @@ class Federation:
         return max(both, key=lambda name: float(self.results[name].score.mean()))
 
     @property
-    def beside(self) -> list[str]:
+    def others(self) -> list[str]:
         """The methods that have run here, but for the oracle and what a user would do otherwise."""
         return [name for name in self.results if name not in (KNOWING, ONE_FOR_ALL, ALONE)]
 
-    @property
+    @cached_property
     def better(self) -> list[str]:
         """Those whose gain over that alternative is above 0, by Student's t and Holm's correction:
         of forty methods that are as good as it, one would have a 95 % interval above 0.
         """
-        gains = {name: self.compared(name, self.alternative) for name in self.beside}
+        gains = {name: self.compared(name, self.alternative) for name in self.others}
         p = holm([one.student() for one in gains.values()])
         sure = dict(zip(gains, p < ALPHA, strict=True))
         return [name for name, gain in gains.items() if gain.mean > 0 and sure[name]]

@@ -129,12 +129,12 @@ def test_a_method_without_a_federation_counts_in_the_others_but_is_in_no_ranking
     natural = block(frozen("v1_natural"), [replace(one, case=CASES[one.case]) for one in some])
     planted = block(frozen("v1"), [])
     text = " ".join(page.page(planted, natural, "x").split())
-    assert "so not ranked in its block: deep (b)." in text
+    assert "in a federation, so not ranked: deep (b)." in text
     _, found = natural.first
     assert "deep" not in found.methods
     first, second = found.federations
-    assert (first.alternative, first.better, len(first.beside)) == ("fedavg", ["deep"], 19)
-    assert (second.alternative, second.better, len(second.beside)) == ("local", [], 18)
+    assert (first.alternative, first.better, len(first.others)) == ("fedavg", ["deep"], 19)
+    assert (second.alternative, second.better, len(second.others)) == ("local", [], 18)
 
 
 def test_methods_of_a_later_track_alone_are_named_beside_the_first_table() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,18 +59,15 @@ def paired(differences: NDArray[np.float64], redrawn: float = 0.0) -> Paired:
             then err together, and the variance of their mean is (1 / n + redrawn) s² (Nadeau,
             Bengio, Machine Learning 52, 2003).
     """
-    from scipy.special import stdtr
-
     n, mean = len(differences), float(differences.mean())
     low, high = interval(differences)
-    p = sign_flip(differences)
+    found = Paired(n, mean, low, high, sign_flip(differences))
     if redrawn and n > 1:
         wider = math.sqrt(1 + n * redrawn)
         low, high = mean - wider * (mean - low), mean + wider * (high - mean)
-        error = math.sqrt(1 / n + redrawn) * float(differences.std(ddof=1))
-        if error > 0:
-            p = max(p, 2 * float(stdtr(n - 1, -abs(mean) / error)))
-    return Paired(n, mean, low, high, p)
+        found = replace(found, low=low, high=high)
+        found = replace(found, p=max(found.p, found.student()))
+    return found
 
 
 def interval(values: NDArray[np.float64], confidence: float = 0.95) -> tuple[float, float]:

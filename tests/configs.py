@@ -2,8 +2,8 @@
 
 Hydra takes a tenth of a second and more for a config. What it composes depends on the choices of
 files alone, and most choices are one node each, whatever else is chosen. So a process reads them
-once, composes those that name other files, one of every group at a time, and puts its configs
-together from their nodes; values are then set as Hydra sets them.
+once, composes those that choose for other groups, one of every group at a time, and puts its
+configs together from their nodes; values are then set as Hydra sets them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 # registers the schema and the resolver as the command does
 import fedclust.launch.compose  # noqa: F401 - registers the schema
@@ -92,10 +92,37 @@ def node(group: str, name: str) -> DictConfig:
 
 @cache
 def _read(group: str, name: str) -> DictConfig | None:
-    """A choice whose file names no others, as Hydra reads it; None for the rest."""
+    """A choice as Hydra puts it together; None for one that sets other groups' choices.
+
+    Its file names others as `parent`, of the same group, or as `/group@key: choice`.
+    """
     found = SizedFiles("fedclust", address(CONF)).load_config(f"{group}/{name}")
     assert isinstance(found.config, DictConfig)
-    return None if "defaults" in found.config or found.header.get("package") else found.config
+    if found.header.get("package"):
+        return None
+    own = copied(found.config)
+    named = list(own.pop("defaults", []))
+    made = OmegaConf.create({})
+    for one in named if "_self_" in named else [*named, "_self_"]:
+        if one == "_self_":
+            made.merge_with(own)
+            continue
+        key, choice = ("", one) if isinstance(one, str) else next(iter(one.items()))
+        if key and not key.startswith("/"):  # an override
+            return None
+        other, _, place = key.removeprefix("/").partition("@")
+        below = _read(other or group, choice)
+        if below is None:
+            return None
+        made.merge_with(_nested(place, below))
+    return made
+
+
+def _nested(place: str, config: DictConfig) -> DictConfig:
+    """A config at a dotted key of another; at "" itself."""
+    for name in reversed(place.split(".") if place else []):
+        config = OmegaConf.create({name: config})
+    return config
 
 
 @cache

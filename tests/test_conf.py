@@ -18,8 +18,9 @@ import pytest
 import torch
 import yaml
 from configs import NODES as GROUPS
-from configs import chosen, composed, names, unresolved, with_algorithm
+from configs import chosen, composed, names, node, unresolved, with_algorithm
 from hydra.utils import get_object
+from omegaconf import OmegaConf
 
 from fedclust.config.build import build
 from fedclust.config.objects import Objects
@@ -168,6 +169,28 @@ def test_a_config_is_put_together_from_nodes_as_by_hydra() -> None:
     choices = ("algorithm=flexcfl", "partition=label_map", "scenario=drift", "solver=sgd")
     values = ("num_clusters=3", "solver.lr=0.5", "algorithm.cold_start.scale=2")
     assert composed(*choices, *values) == resolve(chosen(*choices, *values), {})
+
+
+@pytest.mark.full
+def test_a_choice_that_names_others_is_a_node_as_hydra_composes_it() -> None:
+    named = {
+        group: [name for name in names(group) if _names_others(CONF / group / f"{name}.yaml")]
+        for group in GROUPS
+    }
+    for number in range(max(map(len, named.values()))):
+        asked = {group: found[number] for group, found in named.items() if number < len(found)}
+        whole = chosen(*(f"{group}={name}" for group, name in asked.items()))
+        for group, name in asked.items():
+            made, expected = (
+                OmegaConf.to_container(one) for one in (node(group, name), whole[group])
+            )
+            assert made == expected, name
+
+
+def _names_others(file: Path) -> bool:
+    """Whether a choice puts others into its own node."""
+    text = file.read_text()
+    return "defaults:" in text and "_global_" not in text
 
 
 @pytest.mark.full

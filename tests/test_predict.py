@@ -133,6 +133,7 @@ def test_raw_rows_give_the_predictions_of_the_job(algorithm: str, model: str) ->
     check_same(said, table, one)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("normalise", ["mean_std", "client"])
 def test_a_network_looks_up_the_codes_of_a_table(normalise: str) -> None:
     table = patients()

@@ -308,6 +308,7 @@ def differing(config: dict[str, Any], published: Values) -> dict[str, tuple[Any,
     return found
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("experiment", LCFL)
 def test_lcfl(experiment: str) -> None:
     config = composed(f"experiment={experiment}", "algorithm=last_local")

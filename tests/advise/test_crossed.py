@@ -113,6 +113,7 @@ def test_calibration_is_sureness_less_what_is_right() -> None:
     assert found == pytest.approx(total / count)
 
 
+@pytest.mark.full
 def test_calibration_of_numbers_is_the_mean_error_in_the_unit_of_the_file() -> None:
     write(turned=False)
     more = ("task=regression", "dataset.label=days", "dataset.exclude=[ill]", "seeds=[0]")

@@ -178,6 +178,7 @@ def test_oracle_asks_for_groups() -> None:
         simulate(configured("oracle"), rounds_of(fed, 1))
 
 
+@pytest.mark.thinned
 def test_states_hold_tensors_and_plain_numbers_only(name: str) -> None:
     for state in simulated(name).states:
         for value in dense(fields_of(state)).values():

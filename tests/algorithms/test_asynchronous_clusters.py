@@ -25,6 +25,7 @@ from fedclust.helpers.errors import ConfigError
 UNEVEN = torch.tensor([1.0, 2.0, 5.0, 3.0] * 3)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("participation", [1.0, 0.5, 0.25])
 @pytest.mark.parametrize("aggregation", ["by_samples", "uniform"])
 def test_with_equal_devices_and_the_default_buffer_it_is_ifca(

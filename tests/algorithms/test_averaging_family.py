@@ -126,6 +126,7 @@ NOT_EXACT = ("hcfl", "lcfed")
 BY_EXAMPLES = ("fedem", "fedrc")  # in any case
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("aggregation", ["uniform", "by_samples"])
 @pytest.mark.parametrize("name", AS_FEDAVG)
 def test_with_one_cluster_a_method_is_fedavg(name: str, aggregation: str) -> None:

@@ -22,6 +22,7 @@ from fedclust.core.front import Train
 from fedclust.engines.loop import LoopEngine
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("participation", [1.0, 0.5, 0.25])
 @pytest.mark.parametrize("aggregation", ["by_samples", "uniform"])
 def test_with_equal_devices_and_a_buffer_of_the_cohort_it_is_fedavg(

@@ -230,6 +230,7 @@ def test_epsilon_is_rounded_up_but_not_beyond_that_of_everybody() -> None:
     assert ClientDP(noise=5.0).epsilon({(1 - 1e-9, 1): 10}) <= of_everybody(5.0, 10)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_who_may_be_private(name: str) -> None:
     traits = traits_of(configured(name))

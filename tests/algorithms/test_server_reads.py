@@ -99,6 +99,7 @@ def alike(name: str) -> bool:
     return torch.equal(label, other) and all(close(v, masked[n]) for n, v in plain.items())
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_method_says_what_its_server_reads(name: str) -> None:
     assert about(name)["reads"].split(", and ")[0] in READS

@@ -22,7 +22,12 @@ from fedclust.runtime.run import run
 from fedclust.runtime.simulation import fields_of
 
 UNEVEN = torch.tensor([48.0, 3.0, 17.0, 9.0, 30.0, 5.0, 48.0, 2.0, 11.0, 24.0, 6.0, 40.0])
-APART = [name for name in ALGORITHMS if traits_of(configured(name)).apart]
+ONE_SERVER = {"lcfl", "diffnorm", "gradcos", "gradcos_batch", "kmeans_models", "flhc"}
+GROUPS = {"flexcfl", "flexcfl_rac", "flexcfl_rcc", "fedgroup", "oracle", "by_attribute"}
+OTHERS = {"pacfl", "fedclust", "flux", "ocfl", "sattler_cfl", "cfl_gp", "fedgwc"}
+DRIFTING = {"feddrift", "feddrift_eager", "local"}
+AROUND = {"last_local"}  # LCFL
+APART = sorted(ONE_SERVER | GROUPS | OTHERS | DRIFTING | AROUND)
 
 
 def there(states: list[Any]) -> list[list[float]]:
@@ -37,14 +42,11 @@ def of_cohorts(*cohorts: list[int], **changes: Any) -> list[Any]:
     ]
 
 
+@pytest.mark.full  # composes every method
 def test_who_says_so() -> None:
     """Not those whose clients are sent all models, nor those whose clusters exchange something."""
-    one_server = {"lcfl", "diffnorm", "gradcos", "gradcos_batch", "kmeans_models", "flhc"}
-    groups = {"flexcfl", "flexcfl_rac", "flexcfl_rcc", "fedgroup", "oracle", "by_attribute"}
-    others = {"pacfl", "fedclust", "flux", "ocfl", "sattler_cfl", "cfl_gp", "fedgwc"}
-    drifting = {"feddrift", "feddrift_eager", "local"}
-    around = {"last_local"}  # LCFL
-    assert set(APART) == one_server | groups | others | drifting | around
+    found = [name for name in ALGORITHMS if traits_of(configured(name)).apart]
+    assert sorted(found) == APART
     assert traits_of(configured("feddrift", "algorithm.every=3")).apart == ""
     assert traits_of(configured("local")).apart == "clients"
 

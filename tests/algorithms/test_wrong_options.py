@@ -69,6 +69,7 @@ WRONG: dict[str, list[str]] = {
 }
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("method", "options"), [(method, one) for method, some in WRONG.items() for one in some]
 )

@@ -52,6 +52,7 @@ def test_files_that_are_not_theirs_are_one_line(fedclust: Cli, tmp_path: Path) -
     fedclust.refused("data", "celeba", says="--from FOLDER names a folder with identity_CelebA.txt")
 
 
+@pytest.mark.full
 def test_files_of_torchvision_are_copied_once_they_can_be_read(
     fedclust: Cli, every_data_root: Path, tmp_path: Path
 ) -> None:

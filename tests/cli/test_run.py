@@ -55,6 +55,7 @@ def test_a_run_leaves_its_files(fedclust: Cli, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.figures
 def test_a_sweep_ends_with_its_report(fedclust: Cli, tmp_path: Path) -> None:
     fedclust.done("run", "-m", *TINY, "algorithm=fedavg,local", "name=mine")

@@ -342,6 +342,7 @@ def test_a_space_of_one_s_own_with_an_unknown_key_is_one_line(
     )
 
 
+@pytest.mark.full
 def test_another_search_in_the_same_folder_is_refused(fedclust: Cli, searched: Path) -> None:
     before = trials_of(searched).read_bytes()
     done = fedclust(*(one.replace("[7,8]", "[8,9]") for one in SEARCH))

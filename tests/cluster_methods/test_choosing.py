@@ -33,6 +33,7 @@ def cloud(*centres: tuple[float, float], of: int = 12, seed: int = 0) -> Tensor:
 THREE = cloud((0, 0), (14, 0), (28, 28))  # of three that are as far apart the gap says 1
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("method", [KMeans, KMedoids, Agglomerative])
 def test_every_rule_finds_three_groups(rule: Any, method: Any) -> None:

@@ -66,6 +66,7 @@ def both(
         return fast, made("fused", "linear", precision=precision).answer(call)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("own_anchor", [False, True])
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("where", WHERE)

@@ -93,6 +93,7 @@ def test_same_seed_same_split_other_seed_another(name: str, dataset: Dataset) ->
     assert torch.equal(one.pool.x, other.pool.x)  # the pool knows no seed
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_no_client_trains_on_its_own_or_another_test_example(name: str, dataset: Dataset) -> None:
     fed = build(dataset, made(name), 3)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from made_up import plain
-from omegaconf import OmegaConf
 
+from fedclust.config.read import read_config
 from fedclust.config.tree import CONF
 from fedclust.papers.reports import contents
 from fedclust.report import curves, style
@@ -15,7 +15,8 @@ from fedclust.report.style import DASHES, PALETTE, look
 
 
 def methods_of(experiment: Path) -> list[str]:
-    given = OmegaConf.select(OmegaConf.load(experiment), "hydra.sweeper.params.algorithm")
+    hydra = read_config(experiment).get("hydra", {})
+    given = hydra.get("sweeper", {}).get("params", {}).get("algorithm")
     return str(given).split(",") if given else []
 
 

@@ -128,6 +128,7 @@ def test_a_smaller_scale_keeps_its_own_rounds() -> None:
     assert small.folder.parts[1:3] == ("lcfl", "table2-smoke")
 
 
+@pytest.mark.full
 def test_a_job_taken_over_has_the_files_of_one_and_the_name_of_the_other(tmp_path: Path) -> None:
     source, job = plan(TABLE4, "paper")[0], plan(FIGURE6, "paper")[0]
     write_finished(tmp_path / source.folder, source)

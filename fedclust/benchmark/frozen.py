@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -134,9 +134,16 @@ def _anywhere(part: Any) -> Any:
     return {name: value for name, value in part.items() if name not in _PLACES}
 
 
-def config_of(job: Path) -> dict[str, Any]:
+def config_of(job: Path) -> Mapping[str, Any]:
     """The resolved config of a job; `DataError` where it cannot be read."""
-    return _mapping(job / "config.yaml", read_config)
+    file = job / "config.yaml"
+    return _config(file, file.stat().st_mtime_ns if file.is_file() else 0)
+
+
+# what asks of a job asks several times in a row, and YAML takes most of the time of a page
+@lru_cache(maxsize=8)
+def _config(file: Path, _changed: int) -> Mapping[str, Any]:
+    return _mapping(file, read_config)
 
 
 def json_of(file: Path) -> dict[str, Any]:

@@ -4,60 +4,28 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
 
-from fedclust.benchmark.frozen import Frozen
+from fedclust.benchmark.answers import answers, family, percent, places
 from fedclust.benchmark.results import (
     ALONE,
     COSTS,
     KNOWING,
     ONE_FOR_ALL,
     TRACKS,
-    Result,
     Track,
 )
-from fedclust.benchmark.standings import ALIKE, HELPS, Row, Standings, standings
+from fedclust.benchmark.standings import ALIKE, HELPS, Block, Standings
 from fedclust.helpers.errors import counted
 from fedclust.helpers.prose import table
 from fedclust.report.formats import signed
 
 PICTURE = "at_a_glance.png"
 _WIDTH = 100
-SOLVED, OPEN = 95.0, 80.0  # percent of the oracle's gain
-_POINT = 1.0
 _NEAR_ORACLE = 0.95
-_PERSONAL = "finetune"
-_NAMED = 4  # methods in a sentence
 _SHOWN = 7  # families of the first table; the data page has all
-
-
-@dataclass(frozen=True)
-class Block:
-    """The standings of a block by track, those without any left out."""
-
-    bench: Frozen
-    results: Sequence[Result]
-    by_track: dict[Track, Standings]
-
-    @property
-    def first(self) -> tuple[Track, Standings]:
-        """The track that a reader meets."""
-        return next(iter(self.by_track.items()))
-
-
-def block(bench: Frozen, results: Sequence[Result]) -> Block:
-    """The standings of a version's results."""
-    made: dict[Track, Standings] = {}
-    for track in TRACKS:
-        own = [one for one in results if one.plays_in(track)]
-        # a track is one of its own once a method that needs a number has run in it
-        if any(one.told is not None for one in own) or track == TRACKS[-1]:
-            found = standings(own, list(bench.federations))
-            made |= {track: found} if found else {}
-    return Block(bench, results, made)
 
 
 def page(planted: Block, natural: Block | None, beside: str, changed: str = "") -> str:
@@ -75,7 +43,7 @@ def page(planted: Block, natural: Block | None, beside: str, changed: str = "") 
     ]
     if not planted.by_track:
         return _joined([*parts, "No federation has enough methods for a table yet."])
-    parts += ["## In short", _items(_answers(planted, natural))]
+    parts += ["## In short", _items(answers(planted, natural))]
     track, found = planted.first
     parts += ["## Standings", _standings(planted, track, _SHOWN)]
     parts.append(_told_alone(planted, track) + _legend(found, beside))
@@ -132,7 +100,7 @@ def _head(planted: Block, natural: Block | None) -> list[str]:
         if planted.by_track and one not in planted.by_track
     ]
     if missing:
-        gaps.append(f"Not run yet: {'; '.join(missing)}.")
+        gaps.append(f"Not run yet, or in too few federations: {'; '.join(missing)}.")
     for of in (planted, natural):
         if of and of.by_track:
             track, found = of.first
@@ -172,149 +140,6 @@ def _minutes(planted: Block) -> str:
     )
 
 
-def _answers(planted: Block, natural: Block | None) -> list[str]:
-    track, found = planted.first
-    answers = [
-        f"**Which method would I pick knowing nothing?** {_pick(track, found)}",
-        f"**What does not knowing the number of groups cost?** {_between(planted, 1, 2)}",
-        f"**Which kinds of shift are solved, which are open?** {_solved(found)}",
-        f"**When should I not cluster?** {_alternatives(found)}",
-        f"**What does tuning change?** {_between(planted, 0, 1)}",
-        f"**What do bytes and local steps buy?** {_bought(found)}",
-    ]
-    said = _holds(natural.first[1]) if natural and natural.by_track else "Not run yet."
-    return [*answers, f"**Does it hold on natural data?** {said}"]
-
-
-def _pick(track: Track, found: Standings) -> str:
-    best = found.rows[0]
-    near = [row.name for row in found.rows[1:] if row.first <= best.last]
-    beside = f" {_named(near)} cannot be told from it." if near else ""
-    where = f"where groups help, a median of {best.median:.0f} %" if best.shares else ""
-    return (
-        f"{_family(best)}: mean rank {best.rank:.1f} of {len(found.rows)}, place {_range(best)}; "
-        f"{where} of what knowing the groups gives, at worst {_percent(best.worst)} %.{beside} "
-        f"({track.name[0].upper()}{track.name[1:]}: {track.about}.) "
-        f"`fedclust run experiment=benchmark/v1 algorithm={best.name}`"
-    )
-
-
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    shown = [*names[:_NAMED], *([f"{more} more"] if more > 0 else [])]
-    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
-
-
-def _between(planted: Block, less: int, more: int) -> str:
-    """What the methods of two tracks gain from one to the other."""
-    one, other = TRACKS[less], TRACKS[more]
-    if not {one, other} <= planted.by_track.keys():
-        absent = next(track.name for track in (one, other) if track not in planted.by_track)
-        return f"Not measured yet: there are no jobs of “{absent}”."
-    own, base = planted.by_track[one], planted.by_track[other]
-    before = {federation.case: federation for federation in base.federations}
-    gains: dict[str, list[float]] = {}
-    for federation in own.federations:
-        if federation.case not in before:
-            continue
-        for name in own.methods:
-            beside = before[federation.case].results.get(name)
-            mine = federation.results[name]
-            # the same job in both tracks tells nothing
-            if beside is None or beside is mine or not mine.is_made_like(beside):
-                continue
-            gains.setdefault(name, []).append(float(mine.score.mean() - beside.score.mean()))
-    means = {name: float(np.mean(values)) for name, values in gains.items()}
-    if not means:
-        return "Not measured yet: no method has both from one commit and machine."
-    low, high = (pick(means, key=means.__getitem__) for pick in (min, max))
-    return (
-        f"In the median of {counted(len(means), 'method')}, “{one.name}” is "
-        f"{signed(float(np.median(list(means.values()))), 1)} points beside “{other.name}”; "
-        f"from {signed(means[low], 1)} ({low}) to {signed(means[high], 1)} ({high})."
-    )
-
-
-def _solved(found: Standings) -> str:
-    solved, between, left = list[str](), list[str](), list[str]()
-    for one in found.helped:
-        share, name = max((row.shares[one.case], row.name) for row in found.rows)
-        place = solved if share >= SOLVED else left if share < OPEN else between
-        place.append(f"{one.title} ({name} {share:.0f} %)")
-    said = [
-        f"Solved, {SOLVED:g} % of the oracle's gain or more: {', '.join(solved) or 'none'}",
-        f"open, less than {OPEN:g} %: {', '.join(left) or 'none'}",
-    ]
-    if between:
-        said.append(f"between: {', '.join(between)}")
-    none = [one.title for one in found.federations if not one.groups_help]
-    if none:
-        said.append(f"groups are worth nothing, or there are none: {', '.join(none)}")
-    return "; ".join(said) + "."
-
-
-def _alternatives(found: Standings) -> str:
-    plain = [name for name in (ONE_FOR_ALL, ALONE, _PERSONAL) if name in found.methods]
-    enough: list[str] = []
-    for one in found.federations:
-        means = {name: float(one.results[name].score.mean()) for name in found.methods}
-        best = max(means.values())
-        if near := [name for name in plain if best - means[name] <= _POINT]:
-            enough.append(f"{one.title} ({near[0]})")
-    total = len(found.federations)
-    return (
-        f"In {len(enough)} of {total} federations {', '.join(plain)} or one of them is within a "
-        f"point of the best method: {', '.join(enough) or 'none'}."
-    )
-
-
-def _bought(found: Standings) -> str:
-    rows = [row for row in found.rows if row.shares and row.name != ONE_FOR_ALL]
-    if not rows:
-        return "Groups help in no federation here."
-    said = []
-    for cost, words in zip(COSTS, ("bytes", "local steps"), strict=True):
-        best = max(rows, key=lambda row: found.at_equal(row.name, cost))
-        said.append(
-            f"at FedAvg's {words} {best.name} is best, with a median of "
-            f"{found.at_equal(best.name, cost):.0f} % of the oracle's gain"
-        )
-    top = found.rows[0]
-    costs = " and ".join(
-        f"{found.cost(top.name, cost):.2g} times FedAvg's {words}"
-        for cost, words in zip(COSTS, ("bytes", "local steps"), strict=True)
-    )
-    return f"{said[0][0].upper()}{said[0][1:]}; {said[1]}. A whole run of {top.name} needs {costs}."
-
-
-def _holds(found: Standings) -> str:
-    some = [
-        f"{one.title} ({counted(len(one.better), 'method')})"
-        for one in found.federations
-        if one.better
-    ]
-    clustered = [one.title for one in found.federations]
-    top = found.rows[0]
-    return (
-        f"In {len(some)} of {len(clustered)} natural federations some method is better than both "
-        "one model for all and one for each, beyond chance: "
-        f"{', '.join(some) or 'none'}. The best mean rank there has {_family(top)} (place "
-        f"{_range(top)})."
-    )
-
-
-def _family(row: Row) -> str:
-    return ", ".join(row.family)
-
-
-def _range(row: Row) -> str:
-    return f"{row.first}" if row.first == row.last else f"{row.first} to {row.last}"
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0f}".replace("-", "−") if isfinite(value) else "–"
-
-
 def _standings(of: Block, track: Track, most: int | None = None) -> str:
     """The table of a track, of so many families and FedAvg's and Local's."""
     found = of.by_track[track]
@@ -326,20 +151,20 @@ def _standings(of: Block, track: Track, most: int | None = None) -> str:
         beside = []
         for one in others:
             shares = [f.share(row.name) for f in of.by_track[one].helped if row.name in f.results]
-            beside.append(_percent(float(np.median(shares))) if shares else "–")
+            beside.append(percent(float(np.median(shares))) if shares else "–")
         elsewhere = float(np.mean(list(row.elsewhere.values()))) if row.elsewhere else np.nan
         rows.append(
             [
-                _family(row),
+                family(row),
                 f"{row.rank:.1f}",
-                _range(row),
-                _percent(row.median),
+                places(row),
+                percent(row.median),
                 *beside,
-                _percent(row.worst),
+                percent(row.worst),
                 signed(elsewhere, 1) if isfinite(elsewhere) else "–",
                 row.wins,
                 signed(found.worst_tenth(row.name), 1),
-                _percent(found.hurt(row.name)),
+                percent(found.hurt(row.name)),
             ]
         )
     head = ["method", "mean rank", "place", f"share, {track.name}"]
@@ -392,7 +217,7 @@ def _shifts(found: Standings) -> list[str]:
                 f"{guess:.1f}{low}" if isfinite(guess) else "–",
                 f"{means[best.name]:.1f}",
                 best.name,
-                _percent(one.share(best.name)),
+                percent(one.share(best.name)),
                 f"{below} of {len(ranked) - 1}",
             ]
         )
@@ -413,7 +238,7 @@ def _costs(found: Standings) -> list[str]:
             until = found.until(row.name, cost, _NEAR_ORACLE)
             cells += [
                 f"{found.cost(row.name, cost):.2g}",
-                _percent(found.at_equal(row.name, cost)),
+                percent(found.at_equal(row.name, cost)),
                 f"{until:.2g}" if isfinite(until) else "never",
             ]
         rows.append([row.name, *cells])

@@ -70,6 +70,7 @@ class Result:
         curve: [R] the score, mean over seeds.
         spent: by cost, [R] how much was spent until then, mean over seeds.
         seconds: of all seeds together.
+        search: what the search for its options cost, in runs like this one; 0 without one.
         guess: what a guess without inputs reaches, mean over seeds; NaN where it was not kept.
         redrawn: test / training examples where every seed splits the same rows anew, else 0.
         commit: of the program that ran it.
@@ -89,6 +90,7 @@ class Result:
     curve: Floats
     spent: Mapping[str, Floats]
     seconds: float
+    search: float
     guess: float
     redrawn: float
     commit: str
@@ -154,6 +156,7 @@ def _result(arm: Arm) -> Result:
         curve=factor(own) * sign(own) * shown.mean(),
         spent=spent,
         seconds=float(arm.total("seconds").sum()),
+        search=_search_runs(config),
         guess=float(scale * guess.mean()) if len(guess) else np.nan,
         redrawn=ratio if isfinite(ratio := redrawn([arm]).get(arm.setting, 0.0)) else 0.0,
         commit=str(arm.run.versions.get("commit") or "unknown"),
@@ -182,6 +185,14 @@ def _asks(node: object) -> bool:
     if not isinstance(node, Mapping):
         return False
     return node.get("num_clusters") is not None or any(map(_asks, node.values()))
+
+
+def _search_runs(config: Mapping[str, Any]) -> float:
+    """The runs of a search, each with as many seeds as the job has; 0 without one."""
+    search = config.get("search")
+    if not isinstance(search, Mapping):
+        return 0.0
+    return int(search["trials"]) * len(search["seeds"]) / len(config["seeds"])
 
 
 def _searched(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ that were made up whole need `fedclust benchmark verify ARCHIVE --run`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def _contradictions(job: Path) -> Iterator[str]:
         yield from _of_clients(rows, _read(job / "clients.parquet"), job)
 
 
-def _set_by_hand(config: dict[str, Any]) -> Iterator[str]:
+def _set_by_hand(config: Mapping[str, Any]) -> Iterator[str]:
     """A learning rate that was typed, and not found by a search."""
     typed = config.get("overrides")
     for text in map(str, typed if isinstance(typed, list) else ()):
@@ -55,7 +55,7 @@ def _set_by_hand(config: dict[str, Any]) -> Iterator[str]:
             yield f"{text} was typed, and only a search may choose it"
 
 
-def _of_rounds(rows: pd.DataFrame, config: dict[str, Any]) -> Iterator[str]:
+def _of_rounds(rows: pd.DataFrame, config: Mapping[str, Any]) -> Iterator[str]:
     """Scores that are missing in the last round, twice there, or no possible ones."""
     last = int(config["rounds"]) - 1
     known = set(rows["metric"])

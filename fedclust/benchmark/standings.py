@@ -10,7 +10,16 @@ from math import ceil, floor
 
 import numpy as np
 
-from fedclust.benchmark.results import ALONE, KNOWING, ONE_FOR_ALL, Floats, Result
+from fedclust.benchmark.frozen import Frozen
+from fedclust.benchmark.results import (
+    ALONE,
+    KNOWING,
+    ONE_FOR_ALL,
+    TRACKS,
+    Floats,
+    Result,
+    Track,
+)
 from fedclust.report.fairness import hurt_clients
 from fedclust.report.statistics.fairness import worst_decile
 from fedclust.report.statistics.paired import ALPHA, Paired, holm, paired
@@ -22,6 +31,8 @@ _DRAWS = 2000  # of the bootstrap
 # of the methods may lack a federation that is in the tables, such as those that need more layers
 # than its model has: they are in no ranking
 _MOST_LACK = 0.15
+# of the federations of the track that has most: with fewer, a track has no table of its own yet
+_ENOUGH = 0.5
 
 
 @dataclass(frozen=True)
@@ -240,6 +251,36 @@ class Standings:
             most = float(one.results[ONE_FOR_ALL].spent[cost][-1])
             needed.append(one.results[name].until(cost, goal) / most)
         return float(np.median(needed)) if needed else np.nan
+
+
+@dataclass(frozen=True)
+class Block:
+    """The standings of a block by track; those without any, or with too few federations beside
+    another track's, are left out.
+    """
+
+    bench: Frozen
+    results: Sequence[Result]
+    by_track: dict[Track, Standings]
+
+    @property
+    def first(self) -> tuple[Track, Standings]:
+        """The track that a reader meets."""
+        return next(iter(self.by_track.items()))
+
+
+def block(bench: Frozen, results: Sequence[Result]) -> Block:
+    """The standings of a version's results."""
+    made: dict[Track, Standings] = {}
+    for track in TRACKS:
+        own = [one for one in results if one.plays_in(track)]
+        # a track is one of its own once a method that needs a number has run in it
+        if any(one.told is not None for one in own) or track == TRACKS[-1]:
+            found = standings(own, list(bench.federations))
+            made |= {track: found} if found else {}
+    least = _ENOUGH * max((len(found.federations) for found in made.values()), default=0)
+    enough = {track: one for track, one in made.items() if len(one.federations) >= least}
+    return Block(bench, results, enough)
 
 
 def standings(results: Sequence[Result], cases: Sequence[str]) -> Standings | None:

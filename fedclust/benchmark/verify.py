@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,7 +81,7 @@ def verify(
         yield Compared(case, some, _apart(job, again, some))
 
 
-def _asked(config: dict[str, object], folder: Path) -> Iterator[str]:
+def _asked(config: Mapping[str, object], folder: Path) -> Iterator[str]:
     """What was typed for the method.
 
     Raises:

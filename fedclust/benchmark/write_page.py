@@ -12,6 +12,7 @@ from fedclust.benchmark.archive import ENDING, check, is_whole, opened
 from fedclust.benchmark.frozen import Frozen, case_of, frozen
 from fedclust.benchmark.results import Result, results
 from fedclust.benchmark.sound import objection
+from fedclust.benchmark.standings import Block, block
 from fedclust.helpers.errors import ConfigError, RunFolderError, UserError
 from fedclust.helpers.files import atomic_write
 from fedclust.report.reading import job_folders
@@ -43,7 +44,7 @@ def write_page(folders: Sequence[Path], to: Path, version: str) -> list[Path]:
     if not any(found.values()):
         names = " or ".join(found)
         raise RunFolderError(f"{', '.join(map(str, folders))}: no finished job of {names}")
-    planted, natural = (page.block(bench, found[bench.name]) for bench in benches)
+    planted, natural = (block(bench, found[bench.name]) for bench in benches)
     beside = to.with_suffix("")
     by_hand = beside / CHANGED
     changed = by_hand.read_text(encoding="utf-8") if by_hand.is_file() else ""
@@ -84,15 +85,16 @@ def _jobs(
     jobs = [job for job in job_folders(folder) if is_whole(job)]
     if not jobs:
         raise RunFolderError(f"{folder} has no archives and no finished jobs")
-    for bench in benches:
-        own = [job for job in jobs if case_of(job) in bench.federations]
-        for job in own:
+    own: dict[str, list[Path]] = {bench.name: [] for bench in benches}
+    for job in jobs:
+        for bench in [one for one in benches if case_of(job) in one.federations]:
             if why := objection(bench, job):
                 raise ConfigError(f"{job} is no job of {bench.name}: {why}")
-        yield bench, own
+            own[bench.name].append(job)
+    yield from ((bench, own[bench.name]) for bench in benches)
 
 
-def _picture(planted: page.Block) -> bytes:
+def _picture(planted: Block) -> bytes:
     from fedclust.benchmark.picture import at_a_glance
 
     drawn = io.BytesIO()

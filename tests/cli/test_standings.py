@@ -10,9 +10,8 @@ import pytest
 
 from fedclust.benchmark import page
 from fedclust.benchmark.frozen import frozen
-from fedclust.benchmark.page import block
 from fedclust.benchmark.results import TRACKS, Result
-from fedclust.benchmark.standings import standings
+from fedclust.benchmark.standings import block, standings
 from fedclust.report import fairness
 
 SEEDS = (0, 1, 2)
@@ -37,6 +36,7 @@ def result(method: str, case: str, score: float, *, cost: float = 1.0, **changed
         "curve": np.array([0.0, score / 2, score]),
         "spent": {"bytes": cost * ROUNDS, "gradient_steps": ROUNDS * 1.0},
         "seconds": 1.0,
+        "search": 4.8 if changed.get("tuned") else 0.0,
         "guess": 10.0,
         "redrawn": 0.0,
         "commit": "abc",
@@ -145,6 +145,24 @@ def test_methods_of_a_later_track_alone_are_named_beside_the_first_table() -> No
     text = " ".join(page.page(block_of, None, "x").split())
     assert "In “number told” alone, not in this table: ifca." in text
     assert "| lcfl | 1.0 | 1 |" in text
+
+
+def test_a_track_leads_once_it_has_half_of_the_federations_of_the_fullest() -> None:
+    cases = ["v1/rotation", "v1/label_map", "v1/drift"]
+    told = [result("ifca", case, 85, told=True) for case in cases]
+    plain = [result("fedavg", case, 70) for case in cases]
+    searched = [
+        result(name, case, 90, told=None if name == "fedavg" else False, tuned=True)
+        for case in cases[:2]
+        for name in ("fedavg", "ifca")
+    ]
+    tuned, _, first = TRACKS
+    for many, leading in ((0, first), (2, first), (4, tuned)):
+        made = block(frozen("v1"), [*told, *plain, *searched[:many]])
+        assert made.first[0] == leading
+        text = " ".join(page.page(made, None, "x").split())
+        assert ("in too few federations: tuned" in text) == (leading == first)
+        assert ("A search costs 4.8 runs of its method" in text) == (leading == tuned)
 
 
 def test_a_job_plays_in_the_tracks_of_what_it_knew() -> None:

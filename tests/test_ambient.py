@@ -97,7 +97,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], pd.DataFr
     return of
 
 
-@pytest.mark.thinned
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["fused", "vmap", "loop"])
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_the_same_bits_whatever_is_set(
@@ -116,6 +116,7 @@ def test_the_same_bits_whatever_is_set(
     pd.testing.assert_frame_equal(found, want, check_exact=True)
 
 
+@pytest.mark.full
 def test_a_module_that_sets_the_dtype_where_it_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ OWN_DEFAULTS = [
 ]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("group", "name"), OWN_DEFAULTS, ids=["/".join(choice) for choice in OWN_DEFAULTS]
 )
@@ -165,6 +166,7 @@ def check_arms(experiment: str, most: int | None = None) -> None:
             Objects().check(config[group], group)
 
 
+@pytest.mark.full
 def test_a_config_is_put_together_from_nodes_as_by_hydra() -> None:
     choices = ("algorithm=flexcfl", "partition=label_map", "scenario=drift", "solver=sgd")
     values = ("num_clusters=3", "solver.lr=0.5", "algorithm.cold_start.scale=2")
@@ -291,6 +293,7 @@ def test_interpolations_reach_the_algorithms() -> None:
     assert config["algorithm"]["solver"] == config["solver"]
 
 
+@pytest.mark.full
 def test_what_an_experiment_sets_once_reaches_the_algorithms_that_know_it() -> None:
     given = {"warmup_participation": 0.6, "cluster_choice": "test_loss", "restart_fraction": 0.2}
     overrides = [f"common.{key}={value}" for key, value in given.items()]
@@ -395,6 +398,7 @@ def test_a_run_says_what_a_cpu_makes_of_a_precision(
     assert not simulated(precision, torch.device("cuda"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("overrides", "partition"),
     [

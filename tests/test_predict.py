@@ -122,7 +122,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.thinned
+@pytest.mark.full
 @pytest.mark.parametrize(("algorithm", "model"), PAIRS)
 def test_raw_rows_give_the_predictions_of_the_job(algorithm: str, model: str) -> None:
     table = patients()

@@ -48,6 +48,7 @@ def job(*more: str, algorithm: str = "oracle") -> fedclust.Result:
 ILL = ("dataset.label=ill", "dataset.exclude=[days]")
 
 
+@pytest.mark.full
 def test_every_row_gets_what_its_client_says_in_the_order_of_the_table() -> None:
     result = job(*ILL)
     rows = table().drop(columns=["ill", "days", "land"]).sample(frac=1, random_state=1)
@@ -76,6 +77,7 @@ def test_every_row_gets_what_its_client_says_in_the_order_of_the_table() -> None
     np.testing.assert_allclose(written["p_yes"], made.frame["p_yes"], atol=1e-12)
 
 
+@pytest.mark.full
 def test_a_new_client_gets_the_model_that_fits_its_labels_and_else_its_inputs() -> None:
     result = job(*ILL)
     new = table().assign(site=lambda one: "new " + one["land"])
@@ -117,6 +119,7 @@ def test_numbers_are_in_the_unit_of_the_file() -> None:
     assert float((made.frame["predicted"] - new["days"]).abs().mean()) < 5
 
 
+@pytest.mark.full
 def test_what_cannot_be_predicted_is_said_in_a_line() -> None:
     result, whole = job(*ILL), table()
     for changed, said in (

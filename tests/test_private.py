@@ -69,6 +69,7 @@ def test_a_scale_is_that_of_the_experiment() -> None:
     assert config.rounds == block["rounds"]
 
 
+@pytest.mark.full
 def test_composing_quickly_gives_the_same() -> None:
     commands = [
         ["experiment=lcfl/table2", "scale=laptop", "algorithm=ifca"],  # choices that name choices

@@ -403,6 +403,7 @@ def test_clove_on_cifar(skew: str) -> None:
     assert differing(config, CLOVE_ALL | model | sizes) == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("experiment", "arm", "published"),
     [

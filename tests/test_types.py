@@ -116,6 +116,7 @@ def test_a_sample_depends_on_seed_and_round_and_not_on_the_company() -> None:
     assert again == samples[0, 0]
 
 
+@pytest.mark.full
 def test_every_client_is_sampled_about_equally_often() -> None:
     everyone = torch.arange(50)
     times = torch.zeros(50)

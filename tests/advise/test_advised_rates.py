@@ -26,6 +26,7 @@ def test_planted_groups_are_claimed(tmp_path: Path) -> None:
     assert float(str(made["low"])) > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_drawn_tables_are_those_of_their_seed(kind: str) -> None:
     one, again, other = (table(kind, 40, seed) for seed in (3, 3, 4))

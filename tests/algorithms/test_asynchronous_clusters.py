@@ -168,6 +168,7 @@ def test_every_model_is_mixed_with_its_own_clusters() -> None:
     assert state.held.tolist() == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["ifca_fedbuff", "ifca_fedasync"])
 @pytest.mark.parametrize("keys", [(), ("algorithm.buffer=3",)])
 def test_it_continues_from_a_file(name: str, keys: tuple[str, ...]) -> None:

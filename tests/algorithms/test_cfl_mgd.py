@@ -35,6 +35,7 @@ OPTION_ONE = "algorithm.averaging=gradient"
 by_loop = partial(simulate, kind=LoopEngine)  # to the bit in other calls, too
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("owner", ["cluster", "client"])
 @pytest.mark.parametrize("averaging", ["model", "gradient"])
 def test_without_momentum_it_is_ifca_bit_by_bit(averaging: str, owner: str) -> None:

@@ -63,7 +63,7 @@ def test_golden_rounds_are_those_of_a_version_and_of_no_algorithm_that_is_gone()
     }
 
 
-@pytest.mark.thinned
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["vmap", "fused"])
 def test_every_engine_gives_the_same_rounds(name: str, engine: str) -> None:
     assert_alike(play(job_of(name), engine_of(engine, name)), played_by_loop(name))

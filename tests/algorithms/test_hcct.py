@@ -41,6 +41,7 @@ def step_by_step(update: np.ndarray, size: np.ndarray, alpha: float) -> list[lis
     return sorted(map(sorted, groups))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("alpha", [5.0, 20.0])
 def test_mergers_are_those_that_raise_the_written_sum(seed: int, alpha: float) -> None:

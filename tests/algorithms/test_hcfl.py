@@ -61,6 +61,7 @@ def test_the_share_falls_as_printed() -> None:
     assert for_ever.share(99) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layers", ["body", "all"])
 def test_what_clusters_share_by_hand(layers: str) -> None:
     """In the first round after the clustering 0.25 of the mean of all, by examples."""

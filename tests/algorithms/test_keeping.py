@@ -64,6 +64,7 @@ def test_rounds_of_a_client_alone_are_one_long_round(solver: str) -> None:
     assert not torch.allclose(other, want, atol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", EACH)
 def test_every_method_keeps_or_says_why_not(name: str) -> None:
     rounds = rounds_of(federation(), participation=0.5)[:3]

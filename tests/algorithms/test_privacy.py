@@ -259,6 +259,7 @@ def test_what_would_leak_is_refused(name: str, given: list[str], message: str) -
         build(config_of(name, *ALWAYS, *given))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("given", "typed", "why"),
     [

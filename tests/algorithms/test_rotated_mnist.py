@@ -60,6 +60,7 @@ def test_auto_finds_the_number_of_rotations(rotated: Federation) -> None:
     assert partition_of(label) == partition_of(rotated.group)
 
 
+@pytest.mark.full
 def test_directions_of_early_training_tell_the_rotations(rotated: Federation) -> None:
     """FlexCFL by either measure, and FeSEM once its models begin apart."""
     _, fedavg, _ = run("fedavg", rotated)

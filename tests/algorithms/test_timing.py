@@ -253,6 +253,7 @@ def test_compressed_updates_take_less_time(tmp_path: Path) -> None:
     assert numbers(tmp_path) == pytest.approx([1 + 650 * 16 / 1e6])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("algorithm", ["fedavg", "lcfl"])
 def test_a_job_ends_after_its_hours(algorithm: str, tmp_path: Path) -> None:
     """Rounds of about a second: five are tested last before 4.5 seconds are over, and then ten."""

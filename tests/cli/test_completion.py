@@ -33,6 +33,7 @@ def test_commands_and_their_arguments() -> None:
     assert words("fedclust run --co") == ["--config-dir"]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

@@ -93,6 +93,7 @@ def misfit(text: str) -> str:
     return wrong(yaml.safe_load(text), experiments(), experiments())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["experiment", "case"])
 def test_everything_that_ships_fits(kind: str) -> None:
     found = {
@@ -103,6 +104,7 @@ def test_everything_that_ships_fits(kind: str) -> None:
     assert len(found) > 20
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", sorted(PARTS))
 def test_every_choice_fits_its_group(name: str) -> None:
     rules = group(name)
@@ -159,6 +161,7 @@ def test_what_an_editor_shows_is_what_the_files_say() -> None:
     assert "fedclust.updates.compressions.TopK" in targets
 
 
+@pytest.mark.full
 def test_choices_and_options_of_a_users_own_folder(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

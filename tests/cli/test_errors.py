@@ -330,6 +330,7 @@ def test_of_several_folders_all_are_looked_at_before_a_report_is_made(
     fedclust.refused("report", "here", "nowhere", says="is in nowhere; nothing was made")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
@@ -357,6 +358,7 @@ def test_a_truncated_file_is_named_with_its_own_key(
     assert "data.root" not in done.err
 
 
+@pytest.mark.full
 def test_a_folder_of_another_config_is_left_alone(fedclust: Cli, tmp_path: Path) -> None:
     fedclust.done("run", *SMALL, "hydra.run.dir=here")
     before = {p: p.read_bytes() for p in (tmp_path / "here").rglob("*") if p.is_file()}
@@ -373,6 +375,7 @@ def test_a_folder_in_use_is_left_alone(fedclust: Cli, tmp_path: Path) -> None:
         fedclust.refused("run", "hydra.run.dir=here", "progress=false", says="another process")
 
 
+@pytest.mark.full
 def test_a_damaged_checkpoint_is_named(fedclust: Cli, tmp_path: Path) -> None:
     run = ["run", "progress=false", "partition.num_clients=8", "rounds=2", "hydra.run.dir=here"]
     fedclust.done(*run)

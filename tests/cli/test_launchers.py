@@ -312,6 +312,7 @@ def test_jobs_run_without_hydras_copies_where_nothing_else_is_asked_of_it() -> N
         assert not OneAfterTheOther.suits(compose([asked])), asked
 
 
+@pytest.mark.full
 def test_a_job_here_sees_the_same_of_hydra_as_with_hydras_own_launcher(
     fedclust: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from io import StringIO
 
 import numpy as np
 import pandas as pd
+import pytest
 from cli.conftest import Cli
 
 RUN = (
@@ -15,6 +16,7 @@ RUN = (
 )
 
 
+@pytest.mark.full
 def test_a_file_is_predicted_and_written_whole_or_not_at_all(fedclust: Cli) -> None:
     rng = np.random.default_rng(0)
     own = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])

@@ -122,6 +122,7 @@ def test_the_number_of_jobs_is_what_the_sweeper_says() -> None:
     assert looking(_target_="x.Other").num_jobs is None
 
 
+@pytest.mark.full
 def test_tags_are_told_and_are_no_factor(fedclust: Cli, tmp_path: Path) -> None:
     fedclust.done("run", *TINY, "algorithm=local", "+tags.note=first", "+tags.student=7")
     (folder,) = (tmp_path / "outputs" / "default").iterdir()

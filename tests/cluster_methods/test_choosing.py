@@ -120,6 +120,7 @@ def test_copies_and_few_clients(rule: Any) -> None:
     assert method(1 - torch.eye(2), STREAM).tolist() == [0, 0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", RULES)
 def test_the_same_stream_gives_the_same_clusters(rule: Any) -> None:
     method = KMeans(num_clusters="auto", auto_by=rule, max_clusters=4, starts=1)

@@ -39,6 +39,7 @@ def best_of_ten(distance: Floats, k: int) -> float:
     return min(losses)
 
 
+@pytest.mark.full
 def test_no_worse_than_another_program() -> None:
     """From random starts of their own both end in the best place, or near it."""
     found = np.array([best_of_ten(*instance(seed)) for seed in range(len(KEPT))])

@@ -45,6 +45,7 @@ def made(name: str, *more: str) -> Any:
 LOCAL = ("grad_cosine", "cluster_metric.gradient=local")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "given", [*((name,) for name in names("cluster_metric")), LOCAL], ids=" ".join
 )

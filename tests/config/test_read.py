@@ -22,6 +22,7 @@ nothing: [null, ~, ""]
 """
 
 
+@pytest.mark.full
 def test_files_are_read_as_omegaconf_reads_them(tmp_path: Path) -> None:
     (tmp_path / "odd.yaml").write_text(_ODD)
     files = [tmp_path / "odd.yaml", *sorted(CONF.glob("*/*.yaml"))]

@@ -194,6 +194,7 @@ def test_whole_numbers_of_any_length_are_read(path: Path) -> None:
     assert dataset.x_train[:, 1].tolist() == [10, pytest.approx(1e25), 40, 60]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("table", "options", "says"),
     [

@@ -48,6 +48,7 @@ def test_devices_spread_with_alpha_and_beta() -> None:
     assert float(means(3.0).var()) == pytest.approx(9, rel=0.35)
 
 
+@pytest.mark.full
 def test_the_labels_of_a_device_are_linear_in_its_inputs() -> None:
     dataset = Synthetic(num_devices=1, total=3000).load()
     x = torch.cat([dataset.x_train, torch.ones(len(dataset.x_train), 1)], 1)

@@ -208,6 +208,7 @@ def test_words_by_frequency_with_padding_in_front(tmp_path: Path) -> None:
         Leaf(path=str(tmp_path), text="characters", length=3)
 
 
+@pytest.mark.full
 def test_a_job_reads_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "train", ["abc", "bca", "cab", "abc"], ["a", "b", "c", "a"])
     data = ["dataset=leaf", f"dataset.path={tmp_path}", "dataset.text=characters"]

@@ -54,6 +54,7 @@ def test_every_image_gets_mean_0_and_std_1_and_one_of_one_colour_stays_0() -> No
     assert float(seen[3].abs().max()) < 1e-4
 
 
+@pytest.mark.full
 def test_a_drawn_crop_is_a_window_of_its_image_or_its_mirror_image_and_all_are_drawn() -> None:
     data = pool(replace(PLAIN, augment="crop_flip"))
     rows = 300

@@ -250,6 +250,7 @@ def test_partial_work_equals_the_loop(engine: str, name: str, solver: str) -> No
     torch.testing.assert_close(got.loss, want.loss, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_steps_are_the_work_rounded_up(engine: str, solver: str) -> None:

@@ -153,6 +153,7 @@ def batch_of_client(
     return set(sets[fitting])
 
 
+@pytest.mark.full
 def test_a_batch_is_a_random_set_of_examples_the_same_for_every_model() -> None:
     clients, rounds = engine_and_rounds(12)
     models = clients.init(rounds[0].stream("init"), 3)

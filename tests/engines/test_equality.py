@@ -173,6 +173,7 @@ def test_dtypes(kind: str) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize("name", ["mlp", "cnn_cifar_small"])
 def test_random_crops_are_the_same_in_every_engine(engine: str, name: str) -> None:

@@ -22,6 +22,7 @@ from fedclust.models.cnn import cnn
 from fedclust.solver import Solver
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 @pytest.mark.parametrize(

@@ -111,6 +111,7 @@ def test_statistics_are_of_the_clients_own_batches(name: str) -> None:
         assert bool(both[1].isnan().any())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("momentum", [0.1, None])
 @pytest.mark.parametrize("name", ["loop", "vmap", "fused"])
 def test_a_mean_of_counts_is_rounded_where_it_is_used(name: str, momentum: float | None) -> None:

@@ -61,6 +61,7 @@ def test_training_is_that_of_the_loop(solver: str) -> None:
         close(getattr(got, name), getattr(want, name))
 
 
+@pytest.mark.full
 def test_reading_is_that_of_the_loop() -> None:
     loop, shards, label = made("loop", "mlp128"), ragged_shards(), labels(5)
     models = starts(loop)
@@ -72,6 +73,7 @@ def test_reading_is_that_of_the_loop() -> None:
             close(one, other)
 
 
+@pytest.mark.full
 def test_a_row_alone_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processors share its operations; its numbers are the loop's."""
     loop, computing = made("loop", "mlp128"), engine()

@@ -106,6 +106,7 @@ def test_no_client_trains_on_its_own_or_another_test_example(name: str, dataset:
         assert len(test) == int(fed.test.count.sum())
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_tables_are_small_integers_and_leave_the_dataset_alone(name: str, dataset: Dataset) -> None:
     x, y = dataset.x_train.clone(), dataset.y_train.clone()

@@ -56,6 +56,7 @@ def test_clients_of_one_size_differ_in_labels_only() -> None:
     assert float(table[0].sort(descending=True).values[:3].sum()) > 0.6 * 501
 
 
+@pytest.mark.full
 def test_shares_of_clients_are_those_of_the_dirichlet_distribution() -> None:
     """The variance of a share is p (1 - p) / (alpha + 1)."""
     partition = ClientDirichlet(num_clients=20, alpha=4.0)

@@ -110,6 +110,7 @@ def folder(tmp_path: Path, two: Path) -> Path:
     return Path(shutil.copytree(two, tmp_path / "demo"))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_job_is_named_and_the_others_are_reported(folder: Path, kind: str) -> None:
     name, content = DAMAGE[kind]

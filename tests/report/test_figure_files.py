@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+import pytest
 from matplotlib.figure import Figure
 
 from fedclust.report import flow, heatmaps, scores, style
@@ -27,6 +28,7 @@ def _figure() -> Figure:
     return figure
 
 
+@pytest.mark.full
 def test_the_picture_is_as_matplotlib_draws_it(tmp_path: Path) -> None:
     plain = io.BytesIO()
     with mpl.rc_context(style.RC):
@@ -35,6 +37,7 @@ def test_the_picture_is_as_matplotlib_draws_it(tmp_path: Path) -> None:
     assert picture.png == plain.getvalue() == (tmp_path / "one.png").read_bytes()
 
 
+@pytest.mark.full
 def test_both_files_have_the_same_layout(tmp_path: Path) -> None:
     with mpl.rc_context(style.RC):
         figure, drawn = _figure(), _figure()

@@ -257,6 +257,7 @@ def test_jobs_that_met_other_data_are_told(tmp_path: Path, digest: str) -> None:
     assert ("all arms use the same data" in notes) == (digest == "1")
 
 
+@pytest.mark.full
 def test_jobs_that_differ_in_their_seeds_are_not_compared(tmp_path: Path) -> None:
     """A table is scaled for every seed, so jobs with other seeds have other examples."""
 

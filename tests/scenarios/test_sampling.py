@@ -103,6 +103,7 @@ def test_what_an_algorithm_does_meanwhile_changes_nothing(name: str) -> None:
     assert busy == quiet
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_rounds_are_well_formed(name: str) -> None:
     fed = federation(empty=(3,))

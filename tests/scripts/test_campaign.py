@@ -277,6 +277,7 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_a_campaign_refuses_what_a_job_of_it_would_refuse() -> None:
     one = entry("x", "quickstart", *("participation=0.5", "clients_per_round=3"))
     with pytest.raises(UserError, match=r"participation=0.5 is not allowed: clients_per_round=3"):

@@ -178,6 +178,7 @@ def test_new_parts_are_those_that_the_commit_does_not_have(
         missing.new_parts("gone")
 
 
+@pytest.mark.full
 def test_a_row_with_an_empty_cell_and_a_repeated_line_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

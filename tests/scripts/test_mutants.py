@@ -114,6 +114,7 @@ def test_one_in_so_many_changes_with_the_code_alone(tmp_path: Path) -> None:
     assert one_in(mutants, 1, tmp_path) == mutants
 
 
+@pytest.mark.full
 def test_no_mutant_of_the_list_is_stale() -> None:
     """Every text occurs once, and every test is there."""
     listed = read_list(LIST)

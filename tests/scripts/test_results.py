@@ -472,6 +472,7 @@ def test_a_statement_is_counted_once_whatever_a_report_names_of_its_setting() ->
         assert not prose._is_told(prose._parts(claim), known)
 
 
+@pytest.mark.full
 def test_what_has_not_been_run_is_listed_with_and_without_numbers(tmp_path: Path) -> None:
     entries = {entry.name: entry for entry in read_list(LIST)}
 
@@ -524,6 +525,7 @@ def test_a_figure_stands_beside_what_the_paper_says_and_prints(tmp_path: Path) -
     assert not paper_page._figures("LCFL", tmp_path, CONF)
 
 
+@pytest.mark.full
 def test_every_statement_has_a_verdict_or_the_hours_it_needs() -> None:
     claims = prose.prose(KEPT, CONF, read_list(LIST), kept_runs())
     assert {claim["paper"] for claim in claims} == set(prose.PAPERS.values())

@@ -284,6 +284,7 @@ def test_differences_keep_their_sign() -> None:
     assert evidence.signs([other]) is None
 
 
+@pytest.mark.full
 def test_savings_and_ratios_of_two_versions_or_machines_are_refused(tmp_path: Path) -> None:
     for at, (commit, machine) in enumerate((("a", "m"), ("b", "m"), ("a", "n"), ("a", "m"))):
         for name, models in (("fedavg", 1000), ("flexcfl", 1262)):

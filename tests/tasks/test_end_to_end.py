@@ -80,6 +80,7 @@ def test_a_run_and_its_report(here: Path, task: str, file: str, own: str, better
     assert "Test accuracy" not in page
 
 
+@pytest.mark.full
 def test_a_task_of_ones_own(here: Path) -> None:
     written = re.findall(r"^```\w+\n(# (mine/\S+)\n.*?)^```$", PAGE.read_text(), re.M | re.S)
     for block, name in written:
@@ -92,6 +93,7 @@ def test_a_task_of_ones_own(here: Path) -> None:
         sys.modules.pop("root", None)
 
 
+@pytest.mark.full
 def test_labels_that_are_numbers_say_which_task_reads_them(here: Path) -> None:
     for file, task in (("numbers", "regression"), ("flags", "multilabel")):
         with pytest.raises(UserError, match=f"task={task}"):

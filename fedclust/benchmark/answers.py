@@ -99,7 +99,7 @@ def _searched(planted: Block) -> str:
         return ""
     return (
         f" A search costs {max(costs):.2g} runs of its method; its first trial has the default "
-        "options and the true number."
+        "options and the number that is told otherwise."
     )
 
 

@@ -84,7 +84,8 @@ def test_the_loop_trains_as_pytorch_does_to_the_bit() -> None:
         for step in range(int(plan.steps[row])):
             index = shards.index[row, plan.position[row, step, : int(plan.size[row, step])]]
             sgd.zero_grad()
-            nn.functional.cross_entropy(net(pool.inputs(index)), pool.y[index]).backward()  # type: ignore[no-untyped-call]
+            loss = nn.functional.cross_entropy(net(pool.inputs(index)), pool.y[index])
+            loss.backward()  # type: ignore[no-untyped-call]
             sgd.step()
         for name, value in unflatten(trained[row], engine.layout).items():
             assert torch.equal(value, net.state_dict()[name.removeprefix("module.")].float())

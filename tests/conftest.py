@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -22,16 +23,25 @@ ROOT = Path(__file__).parent.parent
 
 
 def pytest_configure() -> None:
-    """Ctrl-C is tested also where it is ignored, as in what a script starts in the background."""
+    """Ctrl-C is tested also where it is ignored, as in what a script starts in the background.
+
+    While modules are imported nobody looks for garbage.
+    """
+    gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test marked `thinned` one case in ten is among the fast ones; the others are `full`."""
+    """Of a test marked `thinned` one case in ten is among the fast ones; the others are `full`.
+
+    So are all that need two ranks: two processes that import torch.
+    """
     before = Counter[str]()
     for item in items:
+        if "two_ranks" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.full)
         if item.get_closest_marker("thinned"):
             name = item.nodeid.partition("[")[0]
             if before[name] % 10:
@@ -40,7 +50,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported stays, so nobody looks for garbage in it again and again."""
+    """What is imported stays, so nobody looks for garbage in it again and again.
+
+    Nor does pytest enter and leave each of the 45 loggers that torch keeps apart, three times a
+    test.
+    """
+    for logger in list(logging.root.manager.loggerDict.values()):
+        if isinstance(logger, logging.Logger):
+            logger.propagate = True
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(4000, 20, 10)

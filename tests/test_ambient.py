@@ -153,6 +153,7 @@ def _figure() -> Figure:
     return figure
 
 
+@pytest.mark.full
 def test_a_users_settings_of_matplotlib_change_no_figure(tmp_path: Path) -> None:
     with style.looked():
         want = save(tmp_path, "plain", "", _figure()).png

@@ -229,6 +229,7 @@ def test_every_scaled_experiment_or_case_changes_sizes_only(kind: str, name: str
             assert set(paper[group]) == set(small[group]), f"{name} at {scale} adds to {group}"
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     "name", [name for kind, name, scale in SCALED if scale == "laptop" and kind == "experiment"]
 )
@@ -353,6 +354,7 @@ def set_by_others() -> Iterator[list[Any]]:
         product.fp32_precision = precision
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("precision", "tf32", "bf16"),
     [("high", True, False), ("bf16", False, True), ("highest", False, False)],
@@ -382,6 +384,7 @@ def test_only_what_is_asked_for_is_rounded(
     assert engine.products.rounds is bf16
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("precision", "warnings"),
     [("bf16", ["only simulated on a CPU"]), ("high", ["has no effect on a CPU"]), ("highest", [])],
@@ -414,6 +417,7 @@ def test_data_with_natural_clients_choose_them_unless_another_partition_is_asked
     assert chosen(*overrides).partition._target_ == f"fedclust.partitions.{partition}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("where", "own"),
     [

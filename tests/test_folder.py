@@ -613,6 +613,7 @@ def unfinished(path: Path) -> RunFolder:
     return run
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("killed_at", range(4))
 @pytest.mark.parametrize("make", [finished, unfinished])
 def test_a_kill_while_a_config_is_renewed_leaves_no_false_seal(

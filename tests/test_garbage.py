@@ -38,6 +38,7 @@ def frozen_at_exit(before: str) -> int:
     return int(done.stdout.rpartition("\n")[2])
 
 
+@pytest.mark.full
 def test_what_is_there_as_python_exits_is_not_searched() -> None:
     assert frozen_at_exit("") > 10_000
     # whose modules say what was not freed

@@ -66,6 +66,7 @@ def test_results_on_a_full_disk_are_one_line(
     plain.close()
 
 
+@pytest.mark.full
 def test_a_sweep_with_results_on_a_full_disk_says_where_its_report_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

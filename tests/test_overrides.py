@@ -51,6 +51,7 @@ def overrides(message: str) -> list[tuple[str, Any]]:
     return [(one.key_or_group, one.value()) for one in read]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     "value",
     [
@@ -104,6 +105,7 @@ def test_columns_that_are_left_out_can_be_pasted(tmp_path: Path) -> None:
 ODD = ("my id", "it's id", 'a"b id', "x;y id", "$HOME id", "a,b id", "50% {z} [id]/id", "größe id")
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", ODD)
 def test_hints_that_show_a_column_are_read_by_bash_whatever_it_is_called(
     name: str, tmp_path: Path

@@ -138,6 +138,7 @@ def test_what_cannot_be_predicted_is_said_in_a_line() -> None:
     assert len(result.predicted(whole.assign(ill="maybe")).frame) == len(whole)
 
 
+@pytest.mark.full
 def test_series_are_continued_by_the_model_that_fits_their_past(tmp_path: Path) -> None:
     """Two kinds of days that say opposite things of the next hours."""
 

@@ -52,6 +52,7 @@ def test_resolvers_are_registered_without_a_warning(
     assert asked == [("x", True)]
 
 
+@pytest.mark.full
 def test_without_an_experiment_nothing_is_chosen_and_set() -> None:
     """Whether it is left out or typed: Hydra 1.4 wants a text where there is none."""
     configs = [compose(list(typed)) for typed in ((), ("experiment=none", "case=none"))]
@@ -62,6 +63,7 @@ def test_without_an_experiment_nothing_is_chosen_and_set() -> None:
         assert not [group for group in choices if group.startswith(("scaled/", "hydra"))]
 
 
+@pytest.mark.full
 def test_a_scale_is_that_of_the_experiment() -> None:
     config = compose(["experiment=lcfl/table2", "scale=smoke"])
     assert choices_of(config.hydra)["experiment"] == "lcfl/table2"

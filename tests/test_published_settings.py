@@ -339,6 +339,7 @@ def test_lcfl_against_the_published_table() -> None:
         assert pinned[data][names[row["metric"]]] == pytest.approx(value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", CFL_MGD)
 def test_cfl_mgd(case: str) -> None:
     config = composed("experiment=cfl_mgd/table2", "algorithm=cfl_mgd", f"case={case}")

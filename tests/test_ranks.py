@@ -48,7 +48,6 @@ def differing(group: Ranks) -> str:
     return ""
 
 
-@pytest.mark.full
 def test_rank_0_decides_and_all_hear_the_highest(two_ranks: Pair) -> None:
     assert two_ranks(decisions) == [
         ({"rank": 0}, [0], 10, True),

@@ -22,6 +22,7 @@ from fedclust.updates.privacy import ClientDP
 SHARES, COUNTS = range(1, 100), range(201)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("kind", [int, np.array, torch.tensor])
 @pytest.mark.parametrize(
     ("rounded", "exact"), [(rounded_down, math.floor), (rounded_up, math.ceil)]

@@ -155,6 +155,7 @@ def test_a_signal_is_told_while_the_stream_is_being_written(
     assert path.read_text() == "fedclust: interrupted by SIGINT\n"
 
 
+@pytest.mark.full
 def test_a_round_that_does_not_end_is_given_up_after_a_while() -> None:
     def work(patience: float | None) -> None:
         with Signals(patience) as signals:

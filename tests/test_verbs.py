@@ -33,6 +33,7 @@ PARTS = [
 ]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("group", "name"), PARTS)
 def test_parts_say_what_they_need_and_send(group: str, name: str) -> None:
     part = Objects().make(composed(f"{group}={name}", "num_clusters=3")[group], group)

@@ -74,6 +74,7 @@ def test_exchange_keeps_sizes_and_sides_and_forgets_groups() -> None:
     assert not torch.equal(exchanged(federation(), 6).train.index, after.train.index)
 
 
+@pytest.mark.full
 def test_exchanged_rows_come_from_all_clients_alike() -> None:
     owner = torch.repeat_interleave(torch.arange(4), torch.tensor([30, 20, 10, 4]))
     counts = np.zeros(4)

@@ -202,6 +202,7 @@ def test_krum_says_what_it_needs() -> None:
     Mean().check(1)
 
 
+@pytest.mark.full
 def test_a_job_says_once_that_its_rule_stands_back(tmp_path: Path) -> None:
     """Eight clients, all in one cluster: 1 / 0.1 are ten, and 1 / 0.2 are five."""
     for trim, counts in ((0.1, {1.0}), (0.2, {0.0})):

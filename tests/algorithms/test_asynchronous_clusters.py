@@ -64,6 +64,7 @@ def test_a_client_at_a_time_with_all_the_weight_is_ifca() -> None:
     torch.testing.assert_close(states[-1].models, plain[-1].models, atol=1e-6, rtol=0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["fedbuff", "fedasync"])
 def test_of_one_cluster_it_is_the_method_with_one_model(name: str) -> None:
     rounds, own = rounds_of(federation(), participation=0.5), devices(UNEVEN, 100.0, 50.0)

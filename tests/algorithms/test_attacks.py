@@ -222,6 +222,7 @@ def test_a_job_under_attack() -> None:
         build(config_of("ifca", "attack=alie", "attack.share=0.7"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("attack", ["sign_flip", "label_flip"])
 def test_where_nothing_is_sent_an_attack_only_takes_clients_out_of_the_test(attack: str) -> None:
     told = "nothing is sent, so the attack only takes clients out of the test"

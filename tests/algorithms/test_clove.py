@@ -134,6 +134,7 @@ def test_losses_are_asked_for_until_nobody_moves() -> None:
     assert partition_of(states[-1].label) == partition_of(fed.group)
 
 
+@pytest.mark.full
 def test_the_silhouette_finds_fewer_groups_than_models() -> None:
     options = ("algorithm.method.num_clusters=auto", "num_clusters=5")
     low, high = [2.0, 2.1, 3.0, 3.1, 3.2], [3.0, 3.1, 2.0, 2.1, 3.2]

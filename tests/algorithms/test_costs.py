@@ -53,6 +53,7 @@ def test_numbers_sent_and_passes(name: str, numbers: int, losses: int, gradients
         assert sum(getattr(report, passed) for report in counted) == number
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("averaging", ["model", "gradient"])
 def test_momentum_goes_both_ways_and_only_where_there_is_any(averaging: str) -> None:
     option = f"algorithm.averaging={averaging}"
@@ -63,6 +64,7 @@ def test_momentum_goes_both_ways_and_only_where_there_is_any(averaging: str) -> 
     assert sent(played(configured("ifca", "participation=0.5", option), 0.5)) == K * (C + 1) * T
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("method", "counts"),
     [

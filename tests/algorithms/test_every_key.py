@@ -204,6 +204,7 @@ AVERAGING = [  # the others refuse another aggregation, or need true groups
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "method",
     [

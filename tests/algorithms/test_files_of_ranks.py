@@ -75,7 +75,6 @@ def test_two_ranks_leave_the_files_of_one(two_ranks: Pair, algorithm: str, tmp_p
     assert [v["ranks"] for v in versions] == [1, 2]
 
 
-@pytest.mark.full
 def test_a_signal_to_any_rank_ends_all_and_any_number_goes_on(
     two_ranks: Pair, tmp_path: Path
 ) -> None:
@@ -98,7 +97,6 @@ def test_ranks_go_on_from_what_one_process_began(two_ranks: Pair, tmp_path: Path
     assert_same(tmp_path / "begun", tmp_path / "whole")
 
 
-@pytest.mark.full
 def test_ranks_that_read_another_checkpoint_are_told(two_ranks: Pair, tmp_path: Path) -> None:
     config = config_of("fedavg", *OVERRIDES)
     play(here(), config, tmp_path / "rank=0", 0)

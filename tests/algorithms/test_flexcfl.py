@@ -310,6 +310,7 @@ def test_migration_costs_no_communication_and_finds_planted_groups_again() -> No
     assert [r.models_down for r in reports] == [CLIENTS, CLIENTS]
 
 
+@pytest.mark.full
 def test_another_metric_and_method_can_be_chosen() -> None:
     algorithm: Any = configured(
         "fedgroup",

@@ -45,6 +45,7 @@ def unlabelled(fed: Federation, client: int) -> Federation:
     return replace(fed, pool=replace(fed.pool, y=y))
 
 
+@pytest.mark.full
 def test_planted_groups_are_found_and_train_as_the_oracle_does_from_there() -> None:
     fed = apart()
     rounds = rounds_of(fed, 4, participation=0.5)

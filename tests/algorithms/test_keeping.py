@@ -51,6 +51,7 @@ def last(name: str, rounds: int, *overrides: str) -> Any:
     return simulate(method, rounds_of(fed)[:rounds], kind=LoopEngine)[0][-1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("solver", ["adam", "adagrad", "momentum"])
 def test_rounds_of_a_client_alone_are_one_long_round(solver: str) -> None:
     """Two rounds of one pass with all examples are one round of two, only with what is kept."""

@@ -40,6 +40,7 @@ def with_base(name: str, assign: Any, **more: Any) -> Newcomers:
     return Newcomers(base=base, descriptor=plain.descriptor, assign=assign, **more)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("assign", ["labels", "few", "unlabelled", "method"])
 def test_the_base_trains_as_without(assign: str) -> None:
     rounds = rounds_of(federation(), 3, participation=0.5)

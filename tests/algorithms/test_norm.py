@@ -268,6 +268,7 @@ def test_newcomers_are_tested_as_in_the_rounds_own_test(norm: str, base: str, as
         assert notes["accuracy_newcomers"] == pytest.approx(float(right / count))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("norm", NORMS)
 def test_last_local_models_are_tested_as_they_were(norm: str) -> None:
     """Of clients who train alone and are served their own model: those of the round before."""
@@ -278,6 +279,7 @@ def test_last_local_models_are_tested_as_they_were(norm: str) -> None:
         before = float(result.sums[:, 0].sum() / result.count.sum())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("norm", NORMS)
 def test_before_a_change_is_tested_as_after_the_round(norm: str) -> None:
     """A test before a round in which nothing has changed is that after the last one."""

@@ -17,6 +17,7 @@ from fedclust.core.front import Gradient, Train
 from fedclust.solver import Solver
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 @pytest.mark.parametrize(
     ("name", "option"),
@@ -140,6 +141,7 @@ def test_a_client_without_training_data_keeps_the_common_model() -> None:
     assert not torch.equal(served.models[served.label[1]], states[0].model[0])
 
 
+@pytest.mark.full
 def test_last_local_is_its_base_and_tests_participants_with_what_they_trained_before() -> None:
     fed = federation()
     rounds = rounds_of(fed, 3, participation=0.5)
@@ -171,6 +173,7 @@ def test_last_local_is_its_base_and_tests_participants_with_what_they_trained_be
         held = state.held.all()
 
 
+@pytest.mark.full
 def test_last_local_of_everybody_keeps_what_was_trained_without_a_copy() -> None:
     states, _ = simulate(
         configured("last_local", "algorithm@algorithm.base=local"), rounds_of(federation(), 2)

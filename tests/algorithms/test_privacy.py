@@ -190,6 +190,7 @@ def test_a_round_more_never_lowers_epsilon(seed: int, z: float) -> None:
     assert dp.epsilon(rounds) == found[-1]
 
 
+@pytest.mark.full
 def test_epsilon_costs_no_more_with_little_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps of the table are relative to epsilon, so that it has about as many."""
     grids, made = list[float](), privacy._losses
@@ -220,6 +221,7 @@ def test_little_noise_has_its_epsilon_without_a_word_of_a_library() -> None:
     assert 0.5 * everybody < found < everybody
 
 
+@pytest.mark.full
 def test_the_two_accounts_agree() -> None:
     almost = ClientDP(noise=5.0).epsilon({(0.9999, 1): 10})
     assert almost == pytest.approx(of_everybody(5.0, 10), rel=1e-3)
@@ -385,6 +387,7 @@ def test_small_clusters_are_filled_from_large_ones(
     assert len({tuple(one.tolist()) for one in found}) > 1 or after == list(sizes)
 
 
+@pytest.mark.full
 def test_who_is_moved_is_random() -> None:
     """One of ten is missing; five of two clusters may leave, each with the same chance."""
     label, ids = torch.tensor([0] * 6 + [1] * 3 + [2]), torch.arange(10)

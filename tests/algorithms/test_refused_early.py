@@ -238,6 +238,7 @@ def test_a_disk_too_small_for_the_checkpoints_is_told(
 FINDERS = "diffnorm, fedclust, flhc, flux, gradcos, hcfl, kmeans_models, lcfed, lcfl, ocfl, pacfl"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("choices", "name"),
     [
@@ -257,6 +258,7 @@ def test_auto_is_refused_with_who_takes_it(choices: dict[str, str], name: str) -
     )
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", FINDERS.split(", "))
 def test_those_that_are_named_take_auto(name: str) -> None:
     config = composed(f"algorithm={name}", "num_clusters=auto")

@@ -112,6 +112,7 @@ def test_masks_that_cancel_are_noticed_by_who_reads_single_updates(name: str) ->
     assert alike(name) == (kind(name) != "single updates")
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     "name", [n for n in ALGORITHMS if about(n)["reads"] == "sums" and n not in ("fedem", "fedrc")]
 )

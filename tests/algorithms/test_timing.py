@@ -230,6 +230,7 @@ def numbers(folder: Path, metric: str = "simulated_seconds") -> list[float]:
     return found
 
 
+@pytest.mark.full
 def test_equal_devices_give_the_same_run(tmp_path: Path) -> None:
     """By hand: 24 examples in two epochs, 650 parameters."""
     short = ("seeds=1", "rounds=3")

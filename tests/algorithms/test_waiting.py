@@ -89,6 +89,7 @@ def test_a_server_waits_until_the_deadline_in_every_cluster_that_trains() -> Non
     assert there(states) == [[3, 3, 0], [3, 4, 2], [3, 7, 5]]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["fedavg", "ifca", "fedbuff", "ifca_fedbuff"])
 def test_other_methods_wait_as_before(name: str) -> None:
     rounds = rounds_of(federation(), 4, participation=0.5)
@@ -183,6 +184,7 @@ def test_groups_that_move_towards_each_other_wait() -> None:
     assert traits_of(configured("flexcfl")).apart == "clusters"
 
 
+@pytest.mark.full
 def test_a_job_takes_less_time(tmp_path: Path) -> None:
     short = ("seeds=1", "rounds=6", "clock=devices", "clock.speed_spread=2")
     used = []

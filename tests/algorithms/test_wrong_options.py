@@ -101,6 +101,7 @@ def test_it_says_what_is_allowed(method: str, options: str, said: str) -> None:
 CLIENTS = "at most the 12 clients"
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("method", "options", "said"),
     [

@@ -137,6 +137,7 @@ def test_a_file_of_ones_own_with_the_name_of_one_of_ours_is_refused(tmp_path: Pa
     assert len(search_path(tmp_path).get_path()) == len(search_path(None).get_path()) + 1
 
 
+@pytest.mark.full
 def test_a_choice_that_a_sweep_leaves_open_is_asked_for_by_a_job(tmp_path: Path) -> None:
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "open.yaml").write_text(

@@ -40,6 +40,7 @@ def test_the_doctor_names_what_is_there_and_what_is_missing(
     assert any(line.startswith("a C compiler") for line in told)
 
 
+@pytest.mark.full
 def test_the_engine_of_a_model_is_named(fedclust: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     put(folder / "model/normed.yaml", "_target_: doctored.normed\n")
@@ -67,6 +68,7 @@ def test_data_are_read_where_they_lie(fedclust: Cli, data_root: Path) -> None:
     assert done.out == f"mnist: 60000 + 10000 examples in {data_root}\n"
 
 
+@pytest.mark.full
 def test_a_natural_federation_is_made_of_a_folder(
     fedclust: Cli, data_root: Path, tmp_path: Path
 ) -> None:
@@ -94,6 +96,7 @@ def test_a_download_that_fails_is_one_line(
     fedclust.refused("data", "mnist", "--root", str(tmp_path), says="MNIST: download into")
 
 
+@pytest.mark.full
 def test_the_doctor_looks_at_all_that_can_be_downloaded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

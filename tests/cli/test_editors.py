@@ -112,6 +112,7 @@ def test_every_choice_fits_its_group(name: str) -> None:
         assert wrong(read_config(file), rules, rules) == "", choice
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("text", "place"),
     [

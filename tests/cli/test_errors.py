@@ -347,6 +347,7 @@ def test_wrong_arrays_are_named(
     fedclust.refused("run", *NPZ, says=named)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kept", [30, 1000])
 def test_a_truncated_file_is_named_with_its_own_key(
     fedclust: Cli, tmp_path: Path, kept: int
@@ -386,6 +387,7 @@ def test_a_damaged_checkpoint_is_named(fedclust: Cli, tmp_path: Path) -> None:
     fedclust.refused(*run, says="seed=0.pt is damaged")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
 def test_a_full_disk_is_no_mistake_of_who_gave_the_command(
     fedclust: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -433,6 +435,7 @@ def test_outputs_that_is_no_folder_is_one_line(fedclust: Cli, tmp_path: Path) ->
     fedclust.refused("run", *SMALL, says="outputs")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -453,6 +456,7 @@ def test_the_sweep_flag_may_stand_anywhere(fedclust: Cli, tmp_path: Path) -> Non
     assert len(list((tmp_path / "outputs").rglob("rounds.csv"))) == 2
 
 
+@pytest.mark.full
 def test_whoever_reads_may_stop_early() -> None:
     """A pipe that is closed is no error to tell of."""
     program = [sys.executable, "-m", "fedclust", "list"]

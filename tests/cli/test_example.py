@@ -40,6 +40,7 @@ def test_the_example_is_written_runs_and_without_momentum_is_fedavg(
     assert found["example"] != pytest.approx(found["fedavg"])
 
 
+@pytest.mark.full
 def test_a_wrong_value_is_one_line(fedclust: Cli, root: Path) -> None:
     example = str(root / "examples" / "own_algorithm")
     fedclust.refused(

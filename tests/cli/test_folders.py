@@ -84,6 +84,7 @@ def test_a_file_cannot_choose_where_and_what_else(
     assert everything(tmp_path.parent) == before
 
 
+@pytest.mark.full
 def test_what_is_typed_may_lie_anywhere(fedclust: Cli, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     target = tmp_path.parent / f"{tmp_path.name}-elsewhere"

@@ -52,11 +52,13 @@ def test_a_file_may_not(fedclust: Cli, tmp_path: Path, text: str, named: str) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["own"], "nothing is written"
 
 
+@pytest.mark.full
 def test_what_is_typed_may_read_the_environment(fedclust: Cli, tmp_path: Path) -> None:
     fedclust.done("run", "+tags.home=${oc.env:HOME}", *TINY)
     assert config_of(tmp_path)["tags"] == {"home": os.environ["HOME"]}
 
 
+@pytest.mark.full
 def test_outputs_may_be_a_link_to_another_disk(fedclust: Cli, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -70,6 +72,7 @@ def test_a_users_folder_comes_last_among_those_that_are_imported(tmp_path: Path)
         assert sys.path[-1] == str(tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "text",
     [
@@ -134,6 +137,7 @@ def test_compiled_code_is_this_users_alone(tmp_path: Path, monkeypatch: pytest.M
     assert not compiled._is_whole(kept)
 
 
+@pytest.mark.full
 def test_a_report_does_not_overwrite_what_a_link_points_to(fedclust: Cli, tmp_path: Path) -> None:
     fedclust.done("run", *TINY)
     (job,) = (path.parent for path in tmp_path.rglob("rounds.csv"))

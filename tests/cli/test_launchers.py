@@ -264,6 +264,7 @@ def test_ctrl_c_is_noted_and_raised() -> None:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.full
 def test_a_worker_ends_with_the_process_that_started_it() -> None:
     """The sweep's process is killed while the worker is in a job; a worker of another parent, as
     submitit's, stays.
@@ -297,6 +298,7 @@ def test_a_worker_ends_with_the_process_that_started_it() -> None:
     assert threading.active_count() == before
 
 
+@pytest.mark.full
 def test_jobs_run_without_hydras_copies_where_nothing_else_is_asked_of_it() -> None:
     assert OneAfterTheOther.suits(compose([]))
     for asked in (

@@ -12,6 +12,7 @@ import pytest
 import fedclust
 
 
+@pytest.mark.full
 def test_names_and_warnings_of_a_table_reach_log_files_report_and_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

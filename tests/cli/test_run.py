@@ -119,6 +119,7 @@ def test_the_config_can_be_shown(fedclust: Cli, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_the_config_of_a_users_own_experiment_can_be_shown_at_every_scale(
     fedclust: Cli, tmp_path: Path
 ) -> None:
@@ -225,6 +226,7 @@ def test_one_of_several_ranks_lists(
     assert ("sgd" in done.out) is (rank == 0)
 
 
+@pytest.mark.full
 def test_a_signal_while_a_round_is_saved_costs_no_further_round(
     fedclust: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +309,7 @@ def test_a_round_saved_after_a_signal_says_what_goes_on(
     assert (done.status, done.err) == (130, said)
 
 
+@pytest.mark.full
 def test_cyclic_garbage_is_searched_as_usual_in_rounds(
     fedclust: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,6 +333,7 @@ def test_a_run_with_scikit_learn_extras_kmedoids(fedclust: Cli, tmp_path: Path) 
     assert rounds_of(tmp_path, "num_clusters")[0, 5] == 4.0
 
 
+@pytest.mark.full
 def test_without_a_progress_line_warnings_are_still_shown(fedclust: Cli, tmp_path: Path) -> None:
     rates = ("algorithm=local", "solver.lr=1e9", "seeds=2", "hydra.run.dir=here")
     done = fedclust("run", *TINY, *rates)
@@ -373,6 +377,7 @@ def mine(tmp_path: Path, root: Path) -> tuple[str, ...]:
     return ("run", "--config-dir", "mine", *TINY)
 
 
+@pytest.mark.full
 def test_an_error_in_a_users_method_begins_with_its_line(
     fedclust: Cli, mine: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -397,6 +402,7 @@ def test_a_failing_method_leaves_the_others_of_a_sweep_alone(
     assert "local" in table
 
 
+@pytest.mark.full
 def test_the_oracle_has_a_model_for_a_concept_that_comes_later(
     fedclust: Cli, tmp_path: Path
 ) -> None:
@@ -406,6 +412,7 @@ def test_the_oracle_has_a_model_for_a_concept_that_comes_later(
     assert rounds_of(tmp_path, "purity").tolist() == [1.0, 1.0]
 
 
+@pytest.mark.full
 def test_options_of_a_wrapper_are_not_asked_of_what_it_wraps(fedclust: Cli, tmp_path: Path) -> None:
     wrapped = ("algorithm=finetune", "algorithm@algorithm.base=fedprox", "algorithm.epochs=2")
     fedclust.done("run", *TINY, *wrapped, "rounds=1", "seeds=1")
@@ -435,6 +442,7 @@ def test_a_methods_default_yields_to_what_is_typed(
     assert node["proximal"] == 0.3
 
 
+@pytest.mark.full
 def test_a_part_that_is_put_elsewhere_is_read_there(fedclust: Cli, tmp_path: Path) -> None:
     part = "cluster_metric@algorithm.cold_start.metric=madc"
     fedclust.done("run", *TINY, "algorithm=flexcfl", part, "rounds=1", "seeds=1")
@@ -442,6 +450,7 @@ def test_a_part_that_is_put_elsewhere_is_read_there(fedclust: Cli, tmp_path: Pat
     assert metric["_target_"].endswith("MADC")
 
 
+@pytest.mark.full
 def test_what_is_typed_without_effect_is_told(fedclust: Cli) -> None:
     done = fedclust.done(
         *("run", *TINY, "algorithm=fesem", "algorithm.cold_start.scale=5", "rounds=1", "seeds=1")
@@ -451,6 +460,7 @@ def test_what_is_typed_without_effect_is_told(fedclust: Cli) -> None:
     )
 
 
+@pytest.mark.full
 def test_keys_that_the_method_or_the_scenario_leaves_unused_are_told(
     fedclust: Cli,
 ) -> None:

@@ -61,6 +61,7 @@ def test_searches_for_several_methods_share_their_data(fedclust: Cli, loaded: li
     assert (done.status, len(loaded)) == (0, 1)
 
 
+@pytest.mark.full
 def test_everything_that_decides_the_data_is_compared() -> None:
     read = set[str]()
 

@@ -72,6 +72,7 @@ def save(file: Path, pixel: int, *, packed: bool = False) -> None:
 DATA = ["dataset=npz", "dataset.path=mine.npz", "partition=iid", "partition.examples_per_client=20"]
 
 
+@pytest.mark.full
 def test_a_finished_job_of_other_data_is_refused(
     fedclust: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

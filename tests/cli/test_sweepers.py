@@ -67,6 +67,7 @@ def test_a_job_that_cannot_run_returns_nothing(returned: list[Any]) -> None:
     assert 0 < returned[1] < 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("metric", ["acuracy", "last/accuracy"])
 def test_an_unknown_objective_is_refused_before_anything_runs(
     fedclust: Cli, tmp_path: Path, metric: str
@@ -78,6 +79,7 @@ def test_an_unknown_objective_is_refused_before_anything_runs(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_an_objective_that_a_job_has_not_recorded_is_told(fedclust: Cli) -> None:
     fedclust.refused(
         "run",

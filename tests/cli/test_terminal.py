@@ -55,6 +55,7 @@ def on_terminal(
     return call
 
 
+@pytest.mark.full
 def test_lines_of_a_job_are_broken_between_words(on_terminal: Callable[..., list[str]]) -> None:
     lines = on_terminal("run", *JOB, "progress=false", "seeds=2")
     options = "model=linear,partition.num_clients=8,rounds=1,seeds=2,solver.epochs=1"

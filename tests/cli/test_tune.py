@@ -320,6 +320,7 @@ def test_values_for_something_else_are_refused(
     assert not (searched / "outputs/other").exists()
 
 
+@pytest.mark.full
 def test_a_share_that_leaves_a_client_empty_is_one_line(fedclust: Cli, tmp_path: Path) -> None:
     lone = ("partition=iid", "partition.num_clients=1000", "model=linear", "device=cpu")
     done = fedclust("tune", "algorithm=fedavg", *lone, "validation=0.99", "trials=1")
@@ -329,6 +330,7 @@ def test_a_share_that_leaves_a_client_empty_is_one_line(fedclust: Cli, tmp_path:
     assert not list(tmp_path.rglob("trials.csv"))
 
 
+@pytest.mark.full
 def test_a_space_of_one_s_own_with_an_unknown_key_is_one_line(
     fedclust: Cli, tmp_path: Path
 ) -> None:

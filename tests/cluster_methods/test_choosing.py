@@ -108,6 +108,7 @@ def test_pairs_together_in_both_of_those_in_one() -> None:
     assert jaccard(np.arange(3), np.arange(3)) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", RULES)
 def test_copies_and_few_clients(rule: Any) -> None:
     block = torch.arange(12) // 4

@@ -76,6 +76,7 @@ def test_three_planted_blocks_are_recovered(name: str) -> None:
         assert first == sorted(first), "numbered in the order of their first clients"
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", NAMES)
 def test_same_distances_and_stream_same_labels(name: str) -> None:
     noise = torch.rand(40, 40, generator=torch.Generator().manual_seed(3))
@@ -87,6 +88,7 @@ def test_same_distances_and_stream_same_labels(name: str) -> None:
     assert sorted(first.unique().tolist()) == list(range(int(first.max()) + 1))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", NAMES)
 def test_the_order_of_the_clients_does_not_matter(name: str) -> None:
     distance, _ = blocks(10, 6, 9, 7)

@@ -85,6 +85,7 @@ def test_a_keys_part_says_where_it_counts(name: str, counts: tuple[str, bool, bo
     assert found == counts
 
 
+@pytest.mark.full
 def test_how_a_job_is_computed_does_not_change_whose_folder_it_is() -> None:
     config = composed()
     for means in ({"engine": "loop"}, {"threads": 2}, {"max_rows": 7}, {"device": "cpu"}):
@@ -93,6 +94,7 @@ def test_how_a_job_is_computed_does_not_change_whose_folder_it_is() -> None:
         assert config_hash({**config, **other}) != config_hash(config)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("key", "given"),
     {

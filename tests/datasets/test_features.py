@@ -37,6 +37,7 @@ def pictures(num: int = 70) -> Pool:
     return pool_of(x, torch.arange(num) % 3, 3, 1 / 255, -0.5)
 
 
+@pytest.mark.full
 def test_features_are_what_enters_the_last_layer(tmp_path: Path, weights: str) -> None:
     pool = pictures()
     seen = Features(model="shufflenet_v2_x0_5", weights=weights).of(pool, tmp_path, None)
@@ -57,6 +58,7 @@ def test_features_are_what_enters_the_last_layer(tmp_path: Path, weights: str) -
     assert torch.equal(seen.y, pool.y)
 
 
+@pytest.mark.full
 def test_they_are_computed_once_and_damage_is_found(
     tmp_path: Path, weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +99,7 @@ def test_pixels_and_size(tmp_path: Path, weights: str) -> None:
     torch.testing.assert_close(seen.mean((0, 2, 3)), expected)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -121,6 +124,7 @@ def test_what_does_not_fit_is_one_line(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_a_job_trains_what_stands_behind(
     tmp_path: Path, weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def test_four_hospitals(natural: Path, tmp_path: Path) -> None:
         bring("heart_disease", tmp_path, theirs)
 
 
+@pytest.mark.full
 def test_persons_with_a_phone_keep_their_windows(natural: Path, tmp_path: Path) -> None:
     arrays, owners = bring("hapt", tmp_path, natural / "hapt")
     assert Npz(path=str(arrays), normalise="pixel").load().shape == (1, 6, 128)

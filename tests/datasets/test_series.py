@@ -129,6 +129,7 @@ def test_channels_are_standardised_by_what_is_trained_on_in_float64(tmp_path: Pa
     assert data.y_train[0].tolist() == [4, 5]  # in their own unit
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("options", "says"),
     [

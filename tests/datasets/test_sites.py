@@ -104,6 +104,7 @@ def test_a_target_in_another_unit_is_told(tmp_path: Path) -> None:
     assert [line for line in told if "column value is " in line and " times apart: " in line]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("changed", "options"),
     [

@@ -107,6 +107,7 @@ def test_rows_without_an_outcome_are_left_out_if_asked(gap: str, tmp_path: Path)
     assert dataset.remarks[0].endswith(f"3 rows of {ROWS} without a value in label are left out")
 
 
+@pytest.mark.full
 def test_numbers_to_predict_may_lack_and_hugging_face_drops_the_same(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     stay = np.where(np.arange(ROWS) % 5 == 0, np.nan, np.arange(ROWS) + 0.5)

@@ -78,6 +78,7 @@ class Plain(nn.Module):
         return logits
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["loop", "threads", "vmap"])
 def test_an_lstm_is_trained_as_a_plain_loop_trains_it(name: str) -> None:
     pool, solver = tokens(), Solver(lr=0.5, batch_size=4, epochs=2, momentum=0.5)
@@ -102,6 +103,7 @@ def test_an_lstm_is_trained_as_a_plain_loop_trains_it(name: str) -> None:
     assert not torch.equal(got.params[1], start)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [*MODELS, "lstm", "gru"])
 def test_vmap_is_the_loop(name: str) -> None:
     pool, model = tokens(), MODELS[name] if name in MODELS else cells(name)

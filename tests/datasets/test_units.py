@@ -40,6 +40,7 @@ def load(folder: Path, table: pd.DataFrame = TABLE, **options: Any) -> Dataset:
     return Csv(path=str(folder / "t.csv"), **{"client": "site", **options}).load()
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("partition", "test_share"),
     [
@@ -90,6 +91,7 @@ def test_units_of_unlike_sizes_come_nearest_and_one_stays(tmp_path: Path) -> Non
         assert given.sum() in (4, 5)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("change", "options", "says"),
     [

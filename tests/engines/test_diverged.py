@@ -132,6 +132,7 @@ def test_a_diverged_model_changes_no_loss_and_no_gradient_of_another(
     assert torch.equal(tested.sums[HEALTHY], well.sums[HEALTHY])
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", [*ODD, "cnn_femnist_tiny"])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_rate_too_small_for_float32_stands_still_beside_others(

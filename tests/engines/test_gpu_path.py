@@ -293,6 +293,7 @@ def test_when_a_graph_agrees() -> None:
     assert _agree(torch.tensor([2.0, 0.0]), torch.tensor([2.0, 0.0]), torch.zeros(2))
 
 
+@pytest.mark.full
 def test_little_memory_is_kept(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit one chunk is kept as before, however many kinds of chunks there are."""
     monkeypatch.setattr("fedclust.engines.fused.engine._KEPT", 0)

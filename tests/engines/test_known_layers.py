@@ -213,6 +213,7 @@ class Columns(nn.Module):
         return self.last(torch.cat([self.vectors(x[:, 0].long()), x[:, 1:]], 1))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("engine", ["loop", "vmap", "fused", "auto"])
 @pytest.mark.parametrize("odd", [-1, 10])
 def test_an_id_without_a_vector_is_refused(engine: str, odd: int) -> None:

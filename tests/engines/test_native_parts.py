@@ -81,6 +81,7 @@ def test_images_of_which_all_see_the_same_part_are_cut_once(name: str) -> None:
 KEYS = Stream.of(3, "train", 7).keys(torch.arange(5))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.25, 0.3, 0.5, 1 / 3, 0.999])
 @pytest.mark.parametrize("features", [(), (1,), (17,), (3, 5, 7), (4096,)])
 def test_bits(features: tuple[int, ...], p: float) -> None:

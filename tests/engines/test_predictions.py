@@ -68,6 +68,7 @@ def test_outputs_have_the_losses_and_sums_of_a_test(
         assert not said[row, count:].any()
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", ["vmap", "fused"])

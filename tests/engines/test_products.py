@@ -154,6 +154,7 @@ def test_other_devices_multiply_bfloat16_and_give_float32() -> None:
     assert (several.shape, several.dtype) == ((3, 2, 4, 6), torch.float32)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["linear", "mlp", "cnn_femnist_tiny", "jgl_cnn"])
 def test_bfloat16_changes_training_a_little_on_every_path(
     monkeypatch: pytest.MonkeyPatch, name: str

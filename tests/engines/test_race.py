@@ -27,6 +27,7 @@ def measured(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, 
     return found
 
 
+@pytest.mark.full
 def test_the_faster_one_is_taken_and_said(
     measured: list[Mapping[str, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,6 +54,7 @@ def test_it_is_measured_once(measured: list[Mapping[str, float]], fresh: Path) -
     assert make_engine("auto", normed(), pool).name == "loop"
 
 
+@pytest.mark.full
 def test_other_circumstances_are_measured_anew(
     measured: list[Mapping[str, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

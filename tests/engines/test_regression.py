@@ -280,6 +280,7 @@ def test_a_cache_folder_that_cannot_be_written(fresh: Path) -> None:
     assert works(library("softmax"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("compiler", ["/no/such/compiler", "false", "true", "sh -c 'exit 3'"])
 def test_without_a_compiler_nothing_is_lost(
     fresh: Path, monkeypatch: pytest.MonkeyPatch, compiler: str

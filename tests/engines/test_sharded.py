@@ -101,7 +101,6 @@ def unlike(ranks: Ranks) -> str:
     return "none"
 
 
-@pytest.mark.thinned
 @pytest.mark.parametrize("solver", ["sgd", "everything"])
 @pytest.mark.parametrize("model", ["linear", "cnn_femnist_tiny"])
 @pytest.mark.parametrize("engine", ENGINES)

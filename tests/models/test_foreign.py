@@ -212,6 +212,7 @@ def test_dropout_within_is_keyed_by_row_and_step() -> None:
     assert torch.equal(loop.answer(LossCall(models, shards)), loop.answer(LossCall(models, shards)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", ["rnn", "transformer", "function"])
 def test_what_vmap_cannot_run_is_run_row_by_row(what: str) -> None:
     """Also where it draws from the global generator: by the key of the row."""

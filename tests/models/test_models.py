@@ -67,6 +67,7 @@ def test_softmax_regression_on_features() -> None:
     assert layout(shipped("mclr", (60,))).num_params == 610
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", MODELS)
 def test_shipped_models(name: str) -> None:
     """As the config builds it: known layers, whose shapes are what they return."""
@@ -169,6 +170,7 @@ def test_tf_cifar_initialisation() -> None:
         assert torch.equal(bias, torch.full_like(bias, value))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", MODELS)
 def test_drawing_uses_the_given_generator_only(name: str) -> None:
     model = shipped(name, PUBLISHED.get(name, (GREY, 0))[0])

@@ -121,6 +121,7 @@ def test_the_fused_engine_reads_a_resnet() -> None:
     assert build(composed(*given, "solver.drop_last=true")).engine.name == "fused"
 
 
+@pytest.mark.full
 def test_weights_are_loaded_to_the_digit(tmp_path: Path) -> None:
     begin = drawn()
     file = saved(tmp_path, begin)
@@ -134,6 +135,7 @@ def test_weights_are_loaded_to_the_digit(tmp_path: Path) -> None:
     assert torch.equal(other(x), begin(x))
 
 
+@pytest.mark.full
 def test_kernels_are_fitted_to_the_channels(tmp_path: Path) -> None:
     """Grey pictures are seen as in three equal channels; six channels as three of half each."""
     begin = drawn().eval()
@@ -150,6 +152,7 @@ def test_kernels_are_fitted_to_the_channels(tmp_path: Path) -> None:
     assert (fresh.conv1[0].weight.shape[1], fresh.conv1[0].stride) == (2, (2, 2))
 
 
+@pytest.mark.full
 def test_published_files_have_other_names(tmp_path: Path) -> None:
     """Old names of layers, heads beside the last one, and no versions of layers."""
     network = nn.Module()
@@ -170,6 +173,7 @@ def test_published_files_have_other_names(tmp_path: Path) -> None:
     assert torch.equal(loaded(x), begin(x))
 
 
+@pytest.mark.full
 def test_heads_that_only_help_training_are_left_out(tmp_path: Path) -> None:
     begin = drawn("googlenet", 1000, init_weights=False, aux_logits=True, transform_input=True)
     file, x = saved(tmp_path, begin.eval()), torch.randn(1, 3, 64, 64)
@@ -203,6 +207,7 @@ def test_published_weights_name_their_download(
     assert file_of({"_target_": "mine.net", "weights": "x.pth"}) is None
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("shape", "given", "words"),
     [
@@ -230,6 +235,7 @@ def test_what_does_not_fit_is_one_line(
         torchvision(shape, 3, **given)
 
 
+@pytest.mark.full
 def test_weights_of_another_network_are_one_line(tmp_path: Path) -> None:
     file = saved(tmp_path, drawn())
     with refused(ConfigError, r"^model\.weights=.* weights of ResNet, which has no conv1\.0"):

@@ -225,6 +225,7 @@ def test_networks_of_the_field_are_read(
     assert all(map(torch.equal, module.parameters(), numbers))
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("module", "says"),
     [

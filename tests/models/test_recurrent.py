@@ -29,6 +29,7 @@ def flat(result: Any) -> list[Tensor]:
     return [result] if isinstance(result, Tensor) else [y for part in result for y in flat(part)]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("bias", [True, False])

@@ -24,6 +24,7 @@ def test_parameter_counts() -> None:
     assert layout(load("resnet9", (3, 32, 32))).num_params == expected == 6_573_130
 
 
+@pytest.mark.full
 def test_resnet18_computes_what_torchvisions_does() -> None:
     widths = [64, 128, 256, 512]
     model = load("resnet18", (3, 16, 16), 7, channels=widths)

@@ -121,6 +121,7 @@ def test_tables_are_small_integers_and_leave_the_dataset_alone(name: str, datase
     assert torch.equal(dataset.y_train, y)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("name", sorted(set(PARTITIONS) - {"natural"}))
 def test_a_dataset_far_too_small_is_one_line(name: str) -> None:
     with refused(UserError) as error:
@@ -147,6 +148,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("kind", [one for one in KINDS if "num_clients" in hints_of(one)])
 @pytest.mark.parametrize("num_clients", [0, -4, 2.5, "many"])
 def test_num_clients_is_a_positive_whole_number(kind: type, num_clients: object) -> None:

@@ -80,6 +80,7 @@ def test_no_client_takes_what_the_others_leave(num_clients: int, of_each: int) -
     assert counts.sum(1).tolist() == [10 * each] * num_clients
 
 
+@pytest.mark.full
 def test_the_last_client_is_as_near_to_all_as_the_first() -> None:
     """Total variation to the classes of all, mean of 40 draws; its spread is 0.07 of one draw."""
     partition, supply = ClientDirichlet(num_clients=100, alpha=10.0), np.full(10, 1000)

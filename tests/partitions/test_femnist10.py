@@ -78,6 +78,7 @@ def test_the_published_file_shares_its_test_images_and_ours_does_not(mnist: Data
     assert shared(build(mnist, Femnist10(num_clients=200), 0)) == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sharing", ["disjoint", "prefix"])
 def test_client_u_owns_three_neighbouring_classes_equally(sharing: str, mnist: Dataset) -> None:
     fed = build(mnist, Femnist10(num_clients=200, sharing=sharing), 0)

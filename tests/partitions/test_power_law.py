@@ -23,6 +23,7 @@ def totals(fed: Federation) -> tuple[int, int]:
     return int(fed.train.count.sum()), int(fed.test.count.sum())
 
 
+@pytest.mark.full
 def test_published_totals_on_mnist(mnist: Dataset) -> None:
     pairs = [totals(build(mnist, PowerLaw(num_clients=1000), seed)) for seed in range(5)]
     for train, test in pairs:  # published: 61,664 and 7,371

@@ -71,6 +71,7 @@ class Script:
 RELEASED = json.loads(Path(__file__).with_name("released_corruptions.json").read_text())
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("case", RELEASED)
 def test_corruptions_are_those_of_the_released_code(case: str) -> None:
     """Twelve values per severity, computed by the released code with the draws of `Script`: that of

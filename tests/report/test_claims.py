@@ -327,6 +327,7 @@ def test_names_that_are_all_known_need_no_word() -> None:
     assert asked_of(target={"value": 0.5}) == []
 
 
+@pytest.mark.full
 def test_a_report_says_which_names_it_does_not_know(sweep: Path) -> None:
     shutil.rmtree(sweep / "algorithm=ifca")  # as in a sweep on its way
     (table,) = (t for t in contents(sweep).tables if t.name == "table")

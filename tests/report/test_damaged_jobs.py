@@ -144,6 +144,7 @@ def test_what_a_federation_says_of_a_seed_is_of_its_kind(folder: Path, name: str
     assert read_run(folder / "bad").federation["seeds"]["0"] == seed
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -190,6 +191,7 @@ def test_flipped_bytes_are_named_or_change_nothing_but_numbers(tmp_path: Path, t
     assert left_out > 20
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("content", [None, b"", b"\x00\xff", b"seed,round,metric,value\n"])
 def test_a_job_that_has_lost_its_rounds_is_not_one_that_has_yet_to_begin(
     folder: Path, content: bytes | None

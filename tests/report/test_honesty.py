@@ -85,6 +85,7 @@ def test_a_scaled_run_cannot_judge_a_value(
     assert about_order[2:] == ["holds", "2 of 2"]
 
 
+@pytest.mark.full
 def test_names_that_no_figure_holds_warn_nobody(tmp_path: Path) -> None:
     figure = Figure(figsize=(0.5, 0.5), layout="constrained")
     figure.subplots().set_ylabel("a name that is long\n" * 9)

@@ -42,6 +42,7 @@ def saved(folder: Path, rows: pd.DataFrame) -> Path:
     return file
 
 
+@pytest.mark.full
 def test_an_arm_by_hand(sweep: Path, tmp_path: Path) -> None:
     """Sums over clients, paired by seed; nothing is said of cost and clusters."""
     (made,) = all_contents(sweep, saved(tmp_path, table()))
@@ -75,6 +76,7 @@ def test_an_arm_by_hand(sweep: Path, tmp_path: Path) -> None:
     assert not any("different versions" in line for line in made.banners)
 
 
+@pytest.mark.full
 def test_an_arm_that_ends_early_is_not_held_against_whole_runs(sweep: Path, tmp_path: Path) -> None:
     (made,) = all_contents(sweep, saved(tmp_path, table(("a", "b"), (0, 3))))
     arms = [arm for arm in made.arms if arm.outside]
@@ -98,6 +100,7 @@ def test_clients_of_other_sizes_by_hand() -> None:
     assert run.rounds == 3
 
 
+@pytest.mark.full
 def test_a_figure_and_frames_have_the_arm(sweep: Path, tmp_path: Path) -> None:
     result = fedclust.load(sweep, outside=saved(tmp_path, table()))
     rows = result.rounds[result.rounds["arm"] == "flower (outside)"]
@@ -119,6 +122,7 @@ def changed(place: int, **values: Any) -> Callable[[pd.DataFrame], pd.DataFrame]
     return change
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -187,6 +191,7 @@ def test_the_key_of_a_job_is_checked_before_it_runs(tmp_path: Path) -> None:
     check_report({"report": {"outside": str(saved(tmp_path, table()))}})
 
 
+@pytest.mark.full
 def test_a_path_may_be_seen_from_the_folder(sweep: Path) -> None:
     saved(sweep, table())
     (made,) = all_contents(sweep, "measured.csv")

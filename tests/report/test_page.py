@@ -126,6 +126,7 @@ def test_no_two_looks_are_alike() -> None:
     assert len({(k["color"], str(k["linestyle"]), k["marker"]) for k in looks}) == 48
 
 
+@pytest.mark.full
 def test_many_arms_have_a_panel_each(tmp_path: Path) -> None:
     for i in range(9):
         plain(tmp_path / str(i), [[0.1 * i], [0.1 * i + 0.05]], f"m{i}")
@@ -268,6 +269,7 @@ def test_versions_that_are_no_mapping_are_not_known(tmp_path: Path) -> None:
     assert values["fedclust"] == values["commit"] == "not known"
 
 
+@pytest.mark.full
 def test_titles_of_experiments_say_nothing_that_a_command_can_change(root: Path) -> None:
     """How many rounds, seeds, clients or federations a report shows follows from its jobs."""
     counts = re.compile(

@@ -10,6 +10,7 @@ from made_up import job, plain
 from fedclust.papers.reports import contents
 
 
+@pytest.mark.full
 def test_a_seed_of_several_jobs_counts_once(tmp_path: Path) -> None:
     for place, seeds in enumerate([(0, 1), (1, 2, 3), (3, 4), (1, 2)]):
         for name in ("lcfl", "ifca"):

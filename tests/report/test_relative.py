@@ -128,6 +128,7 @@ def test_the_figure_prints_every_share_and_is_white_at_the_oracles(tmp_path: Pat
     assert colours[2][2] > colours[2][0] + 0.1  # purple
 
 
+@pytest.mark.full
 def test_forty_methods_stay_legible() -> None:
     names = tuple(f"method_{i}" for i in range(41))
     shares = np.linspace(1.1, 0.4, 410).reshape(41, 10)
@@ -148,6 +149,7 @@ def test_forty_methods_stay_legible() -> None:
     assert len(labels(figure)) == 410 + 41 + 10 + 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("best", "marked"), [(0.9, ["50 %", "100 %"]), (1.2, ["50 %", "100 %", "140 %"])]
 )

@@ -83,6 +83,7 @@ def test_reporting_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     assert files[0] == files[1]
 
 
+@pytest.mark.full
 def test_cells_are_mean_and_population_std_with_the_published_number(sweep: Path) -> None:
     records = {(r["arm"], r["column"]): r for r in table(sweep, "table")}
     assert [arm for arm, column in records if column == "round 5"] == [
@@ -106,6 +107,7 @@ def test_cells_are_mean_and_population_std_with_the_published_number(sweep: Path
     assert "paper 94.04 ± 0.23" in markdown
 
 
+@pytest.mark.full
 def test_claims_are_measured_and_judged(sweep: Path) -> None:
     verdicts = {r["claim"]: (r["verdict"], r["seeds"]) for r in table(sweep, "claims")}
     assert verdicts["lcfl equals fedavg through round 3"] == ("holds", "3 of 3")
@@ -117,6 +119,7 @@ def test_claims_are_measured_and_judged(sweep: Path) -> None:
     assert verdicts["ifca ends with purity of at least 1.000"] == ("cannot tell", "1 of 3")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("config", "smaller"),
     [
@@ -182,6 +185,7 @@ def test_claims_end_the_run(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert f"{holding} of {len(claims)} claims hold; the report lists them" in printed(sweep)
 
 
+@pytest.mark.full
 def test_recovery_in_plain_words(sweep: Path) -> None:
     text = printed(sweep)
     assert "ifca merges true groups in 2 of 3 seeds" in text
@@ -194,6 +198,7 @@ def test_recovery_in_plain_words(sweep: Path) -> None:
     assert float(rows["fedavg"]["ari"]) == 0.0
 
 
+@pytest.mark.full
 def test_costs_are_totals_over_rounds(sweep: Path) -> None:
     rows = {r["arm"]: r for r in table(sweep, "cost")}
     assert float(rows["ifca"]["models_down"]) == 12 * 40 * 4
@@ -203,12 +208,14 @@ def test_costs_are_totals_over_rounds(sweep: Path) -> None:
     assert float(rows["lcfl"]["seconds"]) == pytest.approx(3.0)
 
 
+@pytest.mark.full
 def test_settings_show_what_differs(sweep: Path) -> None:
     rows = {r["key"]: r["value"] for r in table(sweep, "settings")}
     assert rows["algorithm.num_clusters"] == "4"
     assert rows["algorithm.lr"] == "lcfl, fedavg, local: 0.02; ifca: 0.03"
 
 
+@pytest.mark.full
 def test_a_scaled_run_says_so_everywhere_and_agrees_with_nothing(tmp_path: Path) -> None:
     report = {"published": "LCFL/Table II", "rounds": [5, 30, 60]}
     job(tmp_path / "a", "lcfl", config={"report": report, "scale": {"name": "laptop"}})
@@ -255,6 +262,7 @@ def test_unfinished_and_failed_jobs_are_reported_and_named(tmp_path: Path) -> No
     assert not any("after" in detail for detail in beside["ifca"])
 
 
+@pytest.mark.full
 def test_a_running_job_may_be_writing_its_last_line(tmp_path: Path) -> None:
     folder = job(tmp_path / "a", "lcfl")
     whole = contents(folder).tables[0].csv()
@@ -274,6 +282,7 @@ def test_one_job_folder_is_a_report_too_even_with_one_seed_and_without_a_report_
     assert "demo" in page.read_text()
 
 
+@pytest.mark.full
 def test_jobs_of_one_algorithm_are_told_apart_by_what_differs(tmp_path: Path) -> None:
     for size in (40, 80, 120):
         for name in ("lcfl", "ifca"):
@@ -292,6 +301,7 @@ def test_jobs_of_one_algorithm_are_told_apart_by_what_differs(tmp_path: Path) ->
     assert [record["arm"] for record in headline.records] == expected
 
 
+@pytest.mark.full
 def test_many_arms_are_drawn_in_panels(tmp_path: Path) -> None:
     for size in (8, 12, 16):
         for name in ("lcfl", "ifca", "fedavg"):
@@ -317,6 +327,7 @@ def test_the_maximum_ignores_rounds_before_everybody_is_served(tmp_path: Path) -
     assert (row["column"], row["mean"]) == ("best over rounds", pytest.approx(80.0))
 
 
+@pytest.mark.full
 def test_unsound_published_options_are_in_the_header(tmp_path: Path) -> None:
     switched = {"algorithm": {"aggregation": "first_client", "cluster_choice": "train_loss"}}
     job(tmp_path / "a", "ifca", config=switched)
@@ -424,6 +435,7 @@ def test_an_arm_without_validation_examples_says_what_it_lacks(tmp_path: Path) -
     assert "the run set no validation examples aside; validation=0.2 takes a fifth" in page
 
 
+@pytest.mark.full
 def test_both_main_tables_show_how_well_groups_are_found(sweep: Path) -> None:
     """Purity and ARI of the terminal's table stand in that of the report, its Markdown, CSV and
     LaTeX, and the recovery of the groups directly below.

@@ -100,6 +100,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.full
 def test_cases_and_scenarios_are_settings_in_words(grid: Path) -> None:
     arms = contents(grid).arms
     assert [(arm.setting, arm.name) for arm in arms] == [
@@ -214,6 +215,7 @@ def test_names_of_axes_do_not_run_into_each_other(grid: Path) -> None:
     assert all(below.y1 <= above.y0 for above, below in pairwise(spans))
 
 
+@pytest.mark.full
 def test_one_metric_keeps_the_shape_of_two_choices(grid: Path) -> None:
     figure = draw(contents(grid).arms, ["accuracy"], "round")
     assert len({round(axes.get_position().x0, 2) for axes in figure.axes}) == 4

@@ -65,6 +65,7 @@ def test_options_of_a_method_in_a_method_are_found() -> None:
     assert line.startswith("algorithm.base.start=shared: all cluster models start as copies of one")
 
 
+@pytest.mark.full
 def test_nothing_shipped_has_one_on() -> None:
     for group in ("algorithm", "scenario", "partition"):
         for file in sorted((CONF / group).glob("*.yaml")):

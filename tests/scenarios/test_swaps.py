@@ -79,6 +79,7 @@ def test_only_clients_sampled_before_swap(scenario: SwapAll) -> None:
         seen |= set(rnd.cohort.tolist())
 
 
+@pytest.mark.full
 def test_one_client_in_twenty_swaps_per_round() -> None:
     rounds = play(SwapAll(), federation(1000, train=1, test=1, classes=1), 201)
     swapped = sum(int(rnd.shifted.sum()) for rnd in rounds)
@@ -102,6 +103,7 @@ def test_the_published_costs_of_migration_follow_from_these_swaps() -> None:
     assert total / (2 * cohort * 300) == pytest.approx(5.43, abs=0.005)
 
 
+@pytest.mark.full
 def test_a_single_pair_at_most_where_the_text_is_followed() -> None:
     rounds = play(SwapAll(probability=0.5, single_pair=True), federation(), 400)
     sizes = Counter(int(rnd.shifted.sum()) for rnd in rounds[1:])

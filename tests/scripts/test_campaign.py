@@ -143,6 +143,7 @@ def test_a_job_taken_over_has_the_files_of_one_and_the_name_of_the_other(tmp_pat
     assert not (tmp_path / job.folder / "checkpoints").exists()
 
 
+@pytest.mark.full
 def test_what_died_while_copying_is_not_taken_for_a_job(tmp_path: Path) -> None:
     job = plan(FIGURE6, "paper")[0]
     write_finished(tmp_path / "fedavg.taking", job)
@@ -186,6 +187,7 @@ def pretended(folder: Path, *entries: Entry, kept: frozenset[str] = frozenset())
     return made
 
 
+@pytest.mark.full
 def test_the_same_command_goes_on_where_a_kill_left_it(tmp_path: Path) -> None:
     first = pretended(tmp_path, TABLE4, FIGURE6)
     first.dies_at = 2
@@ -209,6 +211,7 @@ def test_the_same_command_goes_on_where_a_kill_left_it(tmp_path: Path) -> None:
     assert "about 0.0 left" in shown
 
 
+@pytest.mark.full
 def test_what_the_results_have_is_not_computed_again(tmp_path: Path) -> None:
     first, second, *rest = (job.hash for job in plan(TABLE4, "paper"))
     kept = tmp_path / "docs" / "runs" / "flexcfl" / "table4" / "jobs.csv"
@@ -242,6 +245,7 @@ def test_a_run_without_the_discrepancy_is_not_taken_for_one_with_it(tmp_path: Pa
     assert made._source(figure) == tmp_path / table.folder
 
 
+@pytest.mark.full
 def test_a_job_that_fails_is_named_and_the_others_run(tmp_path: Path) -> None:
     made = pretended(tmp_path, TABLE4)
     made.fails = "fesem"
@@ -255,6 +259,7 @@ def test_a_job_that_fails_is_named_and_the_others_run(tmp_path: Path) -> None:
     assert len(again.ran) == 1
 
 
+@pytest.mark.full
 def test_an_experiment_that_does_not_exist_is_no_end_of_the_others(tmp_path: Path) -> None:
     made = pretended(tmp_path, entry("gone", "flexcfl/none"), FIGURE6)
     assert made.run() == 1
@@ -284,6 +289,7 @@ def test_a_campaign_refuses_what_a_job_of_it_would_refuse() -> None:
         campaign.plan(one)
 
 
+@pytest.mark.full
 def test_a_campaign_plans_the_job_that_a_run_would_compute() -> None:
     """A method's own solver yields to what is typed for the solver of all."""
     one = entry("x", "quickstart", *("algorithm=fedprox", "solver.proximal=0.3"))

@@ -92,6 +92,7 @@ def test_a_part_without_test_mutant_row_and_changelog(monkeypatch: pytest.Monkey
     assert list(missing.missing("attack", "alie")) == []
 
 
+@pytest.mark.full
 def test_a_method_hears_which_line_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     own = missing._node("algorithm", "scaffold")["about"]["look"]
     assert missing._line(missing.free_look()) not in missing._looks()
@@ -219,6 +220,7 @@ def test_a_part_that_is_not_there_is_one_line(word: str, said: str) -> None:
         missing.main([word])
 
 
+@pytest.mark.full
 def test_the_status_tells_whether_something_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

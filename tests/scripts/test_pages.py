@@ -149,6 +149,7 @@ def test_the_readme_shows_how_a_method_of_ones_own_is_run() -> None:
     assert "fedclust run -m --config-dir mine algorithm=server_momentum,ifca\n" in readme
 
 
+@pytest.mark.full
 def test_no_page_of_the_site_tells_to_build_the_site(site: dict[str, str]) -> None:
     told = [place for place, text in site.items() if "that `make docs` builds" in text]
     assert told == []

@@ -95,6 +95,7 @@ def write_pages(root: Path) -> None:
     assert results.main([*given, "--readme", str(root / "none")]) == 0
 
 
+@pytest.mark.full
 def test_without_runs_every_number_waits_but_the_settings(tmp_path: Path) -> None:
     count = Counter(cell.state for cell in judged(tmp_path))
     assert sum(count.values()) == 407 == len(published())
@@ -117,6 +118,7 @@ def test_every_number_has_an_experiment_that_gives_it() -> None:
     assert missing == []
 
 
+@pytest.mark.full
 def test_a_mean_near_the_printed_one_is_reproduced_and_the_end_stands_beside_it(
     tmp_path: Path,
 ) -> None:
@@ -244,6 +246,7 @@ def test_another_experiment_is_no_measurement_of_the_number(
     assert one(tmp_path, **TABLE3, algorithm="FedAvg").state == NOT_RUN
 
 
+@pytest.mark.full
 def test_a_lead_is_the_difference_of_two_runs(tmp_path: Path) -> None:
     mclr(tmp_path, "flexcfl", [95.8], [93.5])
     wanted = {**TABLE3, "metric": "test_acc_gain"}
@@ -268,6 +271,7 @@ def test_a_lead_over_three_models_needs_all_of_them(tmp_path: Path) -> None:
     assert cell.state == DERIVED
 
 
+@pytest.mark.full
 def test_fedgroup_under_shift_is_compared_with_flexcfl_without(tmp_path: Path) -> None:
     for model in ("MCLR", "MLP", "CNN"):
         case = f"FEMNIST-{model}"
@@ -278,6 +282,7 @@ def test_fedgroup_under_shift_is_compared_with_flexcfl_without(tmp_path: Path) -
     assert cell.measured.value == pytest.approx(-20)
 
 
+@pytest.mark.full
 def test_a_short_run_gives_the_first_columns_only(tmp_path: Path) -> None:
     numbers = {"accuracy at 5": [89.7], "accuracy last": [95.7], "accuracy at 15": [95.7]}
     write_run(tmp_path, "lcfl/table2", "lcfl", numbers, rounds="15")
@@ -287,6 +292,7 @@ def test_a_short_run_gives_the_first_columns_only(tmp_path: Path) -> None:
     assert states["10"] == states["30"] == states["60"] == NOT_RUN
 
 
+@pytest.mark.full
 def test_the_papers_own_measure_is_preferred(tmp_path: Path) -> None:
     numbers = {
         "accuracy at 5": [95.0],
@@ -300,6 +306,7 @@ def test_the_papers_own_measure_is_preferred(tmp_path: Path) -> None:
     assert cell.measured.note == "each participant's own last model"
 
 
+@pytest.mark.full
 def test_iterations_are_medians_and_never_is_outside(tmp_path: Path) -> None:
     write_run(tmp_path, "lcfl/fig2", "lcfl", {"accuracy first 90": [30, 38, "never"]}, rounds="100")
     never = {"accuracy first 90": ["never", "never", 99]}
@@ -313,6 +320,7 @@ def test_iterations_are_medians_and_never_is_outside(tmp_path: Path) -> None:
     assert tables.ours(away) == "not reached"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("first", "saved", "state", "said"),
     [
@@ -339,6 +347,7 @@ def test_a_saving_of_jgl_is_the_best_of_its_strengths(
     assert cell.state == state
 
 
+@pytest.mark.full
 def test_models_sent_are_compared_with_fedavgs(tmp_path: Path) -> None:
     for name, models in (("fedavg", 1000), ("flexcfl", 1262), ("ifca_mig", 4000)):
         made = {"case": "MNIST-MCLR", "scenario": "swap_all"}
@@ -414,6 +423,7 @@ def test_ties_are_kept_as_ties() -> None:
     assert results.in_order([cell("91.0", 90.0, 80.0), cell("90.0", 90.0, 79.0)]) == [1, 0, 1]
 
 
+@pytest.mark.full
 def test_one_seed_of_the_data_serves_all_numbers(tmp_path: Path) -> None:
     """Each number fits with one of two seeds; no seed fits both. Seed 3 has one method."""
     for seed, flex, ifca in ((1, 85.6, 80.0), (2, 80.0, 91.3), (3, None, 91.0)):
@@ -454,6 +464,7 @@ def _tested(root: Path) -> str:
     return (root / results.TRIALS).read_text().partition("## Causes that were tested")[2]
 
 
+@pytest.mark.full
 def test_a_size_that_a_run_was_told_is_not_reproduced(tmp_path: Path) -> None:
     for options, sizes in (("partition.cluster_sizes=[17500]", "17500 14500"), ("", "14880 15193")):
         made = {"case": "MNIST-MLP", "options": options, "examples_of_groups": sizes, "rounds": "1"}
@@ -561,6 +572,7 @@ def test_the_authors_curves_stand_above_ours_and_name_clusters_that_mix(tmp_path
     )
 
 
+@pytest.mark.full
 def test_a_picture_of_a_table_draws_the_printed_number_and_ours(tmp_path: Path) -> None:
     for name, best in (("flexcfl", 95.0), ("fesem", 85.0), ("ifca_flex", 96.0)):
         mclr(tmp_path, name, [best], [best])

@@ -205,6 +205,7 @@ def judged(root: Path, **wanted: str) -> list[Cell]:
 SETTING_OF = {"paper": "FlexCFL", "experiment": "Table III", "metric": "test_acc"}
 
 
+@pytest.mark.full
 def test_a_setting_has_one_number_of_seeds_and_more_stand_beside(tmp_path: Path) -> None:
     """FedAvg has seeds 0 to 3, FlexCFL the seeds 1, 2 and 4: both are judged by 1 and 2."""
     for name, seeds, best in (
@@ -232,6 +233,7 @@ def test_a_setting_has_one_number_of_seeds_and_more_stand_beside(tmp_path: Path)
     assert (flexcfl.more.n, flexcfl.measured.end) == (3, 95.5)
 
 
+@pytest.mark.full
 def test_made_up_data_are_measured_over_seeds_of_the_data(tmp_path: Path) -> None:
     """One run on each of three data sets; the table's own run, on one of them, does not count."""
     case = {"case": "Synthetic-MCLR", "dataset": "synthetic"}
@@ -249,6 +251,7 @@ def test_made_up_data_are_measured_over_seeds_of_the_data(tmp_path: Path) -> Non
     assert cell.state == CANNOT_TELL  # 66.9 is printed; 4.303 * 10 * sqrt(4 / 3) = 49.7
 
 
+@pytest.mark.full
 def test_one_curve_is_one_piece_of_evidence(tmp_path: Path) -> None:
     """Ten numbers of one curve, and two methods with equal curves, are one run each."""
     columns = {f"accuracy at {i}": [10.0, 11.0, 12.0] for i in range(1, 18, 2)}
@@ -307,6 +310,7 @@ def test_savings_and_ratios_of_two_versions_or_machines_are_refused(tmp_path: Pa
             assert cell.state == (ALONE if (commit, machine) == ("a", "m") else NOT_RUN)
 
 
+@pytest.mark.full
 def test_one_place_says_what_stands_in_for_what() -> None:
     """No page's code reads the column itself, and every stand-in that was run has words."""
     folder = results.ROOT / "scripts" / "papers"

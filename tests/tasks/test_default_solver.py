@@ -82,6 +82,7 @@ def test_a_regression_on_a_table_as_it_comes_learns_at_the_defaults(
     assert not [line for line in said if "diverges" in line]
 
 
+@pytest.mark.full
 def test_a_loss_that_leaves_every_bound_is_told_once_in_its_round(tmp_path: Path) -> None:
     rounds, _, said = result(tmp_path, "scales", "solver=sgd")
     loss = rounds[rounds["metric"] == "test_loss"].set_index("round")["value"]

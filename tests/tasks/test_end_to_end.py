@@ -107,6 +107,7 @@ def test_labels_that_are_numbers_say_which_task_reads_them(here: Path) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", ["objective=accuracy", "report={metric: accuracy_client_mean}"])
 def test_a_score_of_another_task_is_refused_before_round_0(here: Path, key: str) -> None:
     with pytest.raises(UserError, match=r"a score of this task, such as mae, r2"):

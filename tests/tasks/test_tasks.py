@@ -55,6 +55,7 @@ def outputs_of(model: Tensor, x: Tensor, width: int) -> Tensor:
     return x @ weight.T + model[width * FEATURES :]
 
 
+@pytest.mark.full
 def test_a_linear_model_of_squared_errors_becomes_that_of_least_squares() -> None:
     dataset, pool = dataset_for(Regression()), pool_for(Regression())
     model = trained(pool, torch.arange(60), 0.3, 400)

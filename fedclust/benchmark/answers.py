@@ -47,8 +47,15 @@ def _pick(track: Track, found: Standings) -> str:
         f"{family(best)}: mean rank {best.rank:.1f} of {len(found.rows)}, place {places(best)}"
         f"{where}.{beside} "
         f"({track.name[0].upper()}{track.name[1:]}: {track.about}.) "
-        f"`fedclust run experiment=benchmark/v1 algorithm={best.name}`"
+        f"`{_command(best.name, track, found)}`"
     )
+
+
+def _command(method: str, track: Track, found: Standings) -> str:
+    """What runs a method as the jobs of a track were run."""
+    command = f"fedclust run experiment=benchmark/v1 algorithm={method}"
+    needs_number = any(one.results[method].told is not None for one in found.federations)
+    return f"{command} {track.typed}".rstrip() if track.tuned or needs_number else command
 
 
 def _named(names: Sequence[str]) -> str:

@@ -34,21 +34,24 @@ class Track:
         about: what its jobs may know, in words.
         tuned: whether a search has chosen their options.
         told: whether methods that need the number of groups may be given the true one.
+        typed: what a user types for a job of this track.
     """
 
     name: str
     about: str
     tuned: bool
     told: bool
+    typed: str
 
 
+_SEARCHED = "options and number of clusters from a search on validation examples"
+_FOUND = "default options; the number of clusters is found"
+_GIVEN = "default options; the true number of groups is given"
 # the first one that has results is the one that a reader meets
 TRACKS = (
-    Track(
-        "tuned", "options and number of clusters from a search on validation examples", True, False
-    ),
-    Track("number not told", "default options; the number of clusters is found", False, False),
-    Track("number told", "default options; the true number of groups is given", False, True),
+    Track("tuned", _SEARCHED, True, False, "tuned=outputs/benchmark/v1-tuning"),
+    Track("number not told", _FOUND, False, False, "num_clusters=auto"),
+    Track("number told", _GIVEN, False, True, ""),
 )
 
 

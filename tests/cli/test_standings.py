@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedclust.benchmark import page
+from fedclust.benchmark.answers import answers
 from fedclust.benchmark.frozen import frozen
 from fedclust.benchmark.results import TRACKS, Result
 from fedclust.benchmark.standings import block, standings
@@ -163,6 +164,27 @@ def test_a_track_leads_once_it_has_half_of_the_federations_of_the_fullest() -> N
         text = " ".join(page.page(made, None, "x").split())
         assert ("in too few federations: tuned" in text) == (leading == first)
         assert ("A search costs 4.8 runs of its method" in text) == (leading == tuned)
+
+
+@pytest.mark.parametrize(
+    ("given", "typed"),
+    [
+        ({"told": True}, ""),
+        ({"told": False}, " num_clusters=auto"),
+        ({"told": None}, ""),
+        ({"told": False, "tuned": True}, " tuned=outputs/benchmark/v1-tuning"),
+        ({"told": None, "tuned": True}, " tuned=outputs/benchmark/v1-tuning"),
+    ],
+)
+def test_the_first_answer_gives_the_command_of_its_track(
+    given: dict[str, object], typed: str
+) -> None:
+    cases = ["v1/rotation", "v1/label_map"]
+    best = [result("lcfl", case, 85, **given) for case in cases]
+    other = [result("ifca", case, 80, **(given | {"told": bool(given["told"])})) for case in cases]
+    plain = [result("fedavg", case, 70, **(given | {"told": None})) for case in cases]
+    made = block(frozen("v1"), [*best, *other, *plain])
+    assert f"benchmark/v1 algorithm=lcfl{typed}`" in answers(made, None)[0]
 
 
 def test_a_job_plays_in_the_tracks_of_what_it_knew() -> None:

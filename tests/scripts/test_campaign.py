@@ -61,7 +61,7 @@ def test_the_shipped_list_has_every_experiment_of_the_papers() -> None:
     assert 15 < must < 30  # hours of what comes before the convolutional networks
 
 
-def test_the_list_of_the_benchmark_has_every_federation_within_ten_hours() -> None:
+def test_the_list_of_the_benchmark_has_every_federation_within_twenty_hours() -> None:
     experiments = ("benchmark/v1", "benchmark/v1_natural")
     entries = read_list(LIST.with_name("benchmark_v1.yaml"))
     assert {entry.experiment for entry in entries} == set(experiments)
@@ -71,8 +71,8 @@ def test_the_list_of_the_benchmark_has_every_federation_within_ten_hours() -> No
         assert sorted(f"case={case}" for case in swept["case"].split(",")) == sorted(
             entry.overrides[0] for entry in entries if entry.experiment == experiment
         )
-    assert sum(entry.hours for entry in entries) < 10
     auto = read_list(LIST.with_name("benchmark_v1_auto.yaml"))
+    assert sum(entry.hours for entry in [*entries, *auto]) < 20
     assert [one.overrides[0] for one in auto] == [one.overrides[0] for one in entries[:12]]
     # no oracle where there are no true groups
     (dirichlet,) = (entry for entry in entries if entry.name == "dirichlet")

@@ -20,9 +20,10 @@ _NAMED = 4  # methods in a sentence
 
 def answers(planted: Block, natural: Block | None) -> list[str]:
     """A sentence or two for each question; `planted` has at least one track."""
-    track, found = planted.first
+    found = planted.widest[1]
+    best = " ".join(_pick(*one) for one in planted.not_told)
     said = [
-        f"**Which method would I pick knowing nothing?** {_pick(track, found)}",
+        f"**Which method would I pick knowing nothing?** {best}",
         f"**What does not knowing the number of groups cost?** {_between(planted, 1, 2)}",
         f"**Which kinds of shift are solved, which are open?** {_solved(found)}",
         f"**When should I not cluster?** {_alternatives(found)}",
@@ -38,16 +39,14 @@ def _pick(track: Track, found: Standings) -> str:
     near = [row.name for row in found.rows[1:] if row.first <= best.last]
     beside = f" {_named(near)} cannot be told from it." if near else ""
     where = (
-        f"; where groups help, a median of {best.median:.0f} % of what knowing the groups gives, "
-        f"at worst {percent(best.worst)} %"
+        f"; where groups help, a median of {best.median:.0f} % of what knowing them gives, at "
+        f"worst {percent(best.worst)} %"
         if best.shares
         else ""
     )
     return (
-        f"{family(best)}: mean rank {best.rank:.1f} of {len(found.rows)}, place {places(best)}"
-        f"{where}.{beside} "
-        f"({track.name[0].upper()}{track.name[1:]}: {track.about}.) "
-        f"`{_command(best.name, track, found)}`"
+        f"With {track.about}: {family(best)}, mean rank {best.rank:.1f} of {len(found.rows)}, "
+        f"place {places(best)}{where}.{beside} `{_command(best.name, track, found)}`"
     )
 
 

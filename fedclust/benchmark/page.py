@@ -25,7 +25,7 @@ from fedclust.report.formats import signed
 PICTURE = "at_a_glance.png"
 _WIDTH = 100
 _NEAR_ORACLE = 0.95
-_SHOWN = 7  # families of the first table; the data page has all
+_SHOWN = 5  # families of the first table; the data page has all
 
 
 def page(planted: Block, natural: Block | None, beside: str, changed: str = "") -> str:
@@ -44,16 +44,15 @@ def page(planted: Block, natural: Block | None, beside: str, changed: str = "") 
     if not planted.by_track:
         return _joined([*parts, "No federation has enough methods for a table yet."])
     parts += ["## In short", _items(answers(planted, natural))]
-    track, found = planted.first
-    parts += ["## Standings", _standings(planted, track, _SHOWN)]
-    parts.append(_told_alone(planted, track) + _legend(found, beside))
+    parts.append("## Standings")
+    parts += [_standings(planted, track, _SHOWN) for track, _ in planted.not_told]
+    parts.append(_told_alone(planted) + _legend(planted, beside))
     parts += ["## Every kind of shift", f"![at a glance]({beside}/{PICTURE})"]
-    parts += _shifts(found)
+    parts += _shifts(planted.widest[1])
     if natural and natural.by_track:
         parts += ["## Natural federations", *_natural(natural.first[1])]
     if changed:
         parts += ["## What changed", changed.strip()]
-    parts += ["## How to run it", *_how()]
     return _joined(parts)
 
 
@@ -101,13 +100,12 @@ def _head(planted: Block, natural: Block | None) -> list[str]:
     ]
     if missing:
         gaps.append(f"Not run yet, or in too few federations: {'; '.join(missing)}.")
-    for of in (planted, natural):
-        if of and of.by_track:
-            track, found = of.first
-            gaps += [_unranked(found)] if found.left_out else []
-            there = {one.case for one in found.federations}
-            if lacking := [case for case in of.bench.federations if case not in there]:
-                gaps.append(f"Too few methods have run ({track.name}) in: {', '.join(lacking)}.")
+    for track, found in planted.not_told if planted.by_track else ():
+        gaps += [_unranked(found)] if found.left_out else []
+        there = {one.case for one in found.federations}
+        if lacking := [case for case in planted.bench.federations if case not in there]:
+            names = ", ".join(name.rpartition("/")[2] for name in lacking)
+            gaps.append(f"Too few methods have run ({track.name}) in: {names}.")
     return [*lines, " ".join(gaps)] if gaps else lines
 
 
@@ -131,7 +129,7 @@ def _minutes(planted: Block) -> str:
     """What a method costs, in words."""
     if not planted.by_track:
         return "no method has run in all federations yet"
-    _, found = planted.first
+    _, found = planted.widest
     every = found.federations
     minutes = [sum(one.results[name].seconds for one in every) / 60 for name in found.methods]
     return (
@@ -167,29 +165,31 @@ def _standings(of: Block, track: Track, most: int | None = None) -> str:
                 percent(found.hurt(row.name)),
             ]
         )
-    head = ["method", "mean rank", "place", f"share, {track.name}"]
+    head = [f"{track.name}, {counted(len(found.federations), 'federation')}"]
+    head += ["mean rank", "place", f"share, {track.name}"]
     head += [f"share, {one.name}" for one in others]
     head += ["worst share", "elsewhere", "wins", "worst tenth", "hurt"]
     return table(head, rows, 1)
 
 
-def _told_alone(of: Block, track: Track) -> str:
-    """The methods that are in a later track alone, in words; "" for none."""
-    own = {*of.by_track[track].methods, *of.by_track[track].left_out}
+def _told_alone(of: Block) -> str:
+    """The methods that are in no track without the number, in words; "" for none."""
+    own = {name for _, found in of.not_told for name in (*found.methods, *found.left_out)}
     for other, found in of.by_track.items():
-        names = sorted({*found.methods} - own)
-        if other != track and names:
-            return f"In “{other.name}” alone, not in this table: {', '.join(names)}. "
+        if names := sorted({*found.methods} - own):
+            return f"In “{other.name}” alone: {', '.join(names)}. "
     return ""
 
 
-def _legend(found: Standings, beside: str) -> str:
-    more = len(found.rows) - _SHOWN
-    said = f" [The data]({beside}/data.md) have all {len(found.rows)} rows." if more > 0 else ""
+def _legend(of: Block, beside: str) -> str:
+    every = [found for _, found in of.not_told]
+    most = max(len(found.rows) for found in every)
+    said = f" [The data]({beside}/data.md) have all {most} rows." if most > _SHOWN else ""
+    helped = " and ".join(str(len(found.helped)) for found in every)
     return (
         "*Share*: percent of the way from FedAvg (0) to the oracle (100), median over the "
-        f"{len(found.helped)} federations in which knowing the groups is worth more than {HELPS:g} "
-        "point; *worst share*: the lowest of them. *Elsewhere*: points above FedAvg in the others. "
+        f"{helped} federations in which knowing the groups is worth more than {HELPS:g} point; "
+        "*worst share*: the lowest of them. *Elsewhere*: points above FedAvg in the others. "
         "*Mean rank*: over all federations. *Place*: the places in 95 % of the draws, when seeds "
         "are drawn anew and one federation after the other is left out; methods whose places "
         "overlap cannot be told apart. *Worst tenth*: accuracy of the worst-served tenth of the "
@@ -225,7 +225,7 @@ def _shifts(found: Standings) -> list[str]:
     note = (
         "Accuracy in percent in the last round, mean over seeds. *No inputs*: a constant guess for "
         "each client, its most frequent class; ▾ where FedAvg is below it, so that a gain over "
-        "FedAvg says little. The last column: how many families are below FedAvg."
+        "FedAvg says little. *Below FedAvg*: how many families are."
     )
     return [table([*head, "below FedAvg"], rows, 1), note]
 
@@ -278,18 +278,6 @@ def _natural(found: Standings) -> list[str]:
         "Nobody has made these groups, so a method is held against the better of FedAvg and Local. "
         "The interval is that of the best method's gain, on ten seeds; choosing the best of many "
         "makes it look larger than it is. *Better*: methods whose gain is above 0 at 5 % (Holm).",
-    ]
-
-
-def _how() -> list[str]:
-    return [
-        "```\n"
-        "fedclust run experiment=benchmark/v1 algorithm=mine --config-dir DIR      # your method\n"
-        "fedclust run experiment=benchmark/v1_natural algorithm=mine --config-dir DIR\n"
-        "fedclust benchmark pack outputs/benchmark/v1 mine --config-dir DIR --contact YOU\n"
-        "fedclust benchmark verify outputs/benchmark/mine-v1.tar.xz --run\n"
-        "fedclust benchmark page ARCHIVES outputs/benchmark/v1 --to page.md  # with your rows\n"
-        "```",
     ]
 
 

@@ -44,9 +44,9 @@ class Track:
     typed: str
 
 
-_SEARCHED = "options and number of clusters from a search on validation examples"
-_FOUND = "default options; the number of clusters is found"
-_GIVEN = "default options; the true number of groups is given"
+_SEARCHED = "options and number of clusters from a search"
+_FOUND = "default options and the number of clusters found"
+_GIVEN = "default options and the true number of groups"
 # the first one that has results is the one that a reader meets
 TRACKS = (
     Track("tuned", _SEARCHED, True, False, "tuned=outputs/benchmark/v1-tuning"),

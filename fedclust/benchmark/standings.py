@@ -268,6 +268,16 @@ class Block:
         """The track that a reader meets."""
         return next(iter(self.by_track.items()))
 
+    @property
+    def not_told(self) -> list[tuple[Track, Standings]]:
+        """Those in which nobody is told the number of groups; the first one where there is none."""
+        return [one for one in self.by_track.items() if not one[0].told] or [self.first]
+
+    @property
+    def widest(self) -> tuple[Track, Standings]:
+        """Of these the one with most federations."""
+        return max(self.not_told, key=lambda one: len(one[1].federations))
+
 
 def block(bench: Frozen, results: Sequence[Result]) -> Block:
     """The standings of a version's results."""

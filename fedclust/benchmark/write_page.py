@@ -98,6 +98,6 @@ def _picture(planted: Block) -> bytes:
     from fedclust.benchmark.picture import at_a_glance
 
     drawn = io.BytesIO()
-    _, found = planted.first
+    _, found = planted.widest
     at_a_glance(found).savefig(drawn, format="png", metadata={"Software": None})
     return drawn.getvalue()

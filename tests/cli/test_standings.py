@@ -130,7 +130,8 @@ def test_a_method_without_a_federation_counts_in_the_others_but_is_in_no_ranking
     natural = block(frozen("v1_natural"), [replace(one, case=CASES[one.case]) for one in some])
     planted = block(frozen("v1"), [])
     text = " ".join(page.page(planted, natural, "x").split())
-    assert "in a federation, so not ranked: deep (b)." in text
+    data = " ".join(page.data(planted, natural).split())
+    assert "in a federation, so not ranked: deep (b)." in data
     _, found = natural.first
     assert "deep" not in found.methods
     first, second = found.federations
@@ -144,7 +145,7 @@ def test_methods_of_a_later_track_alone_are_named_beside_the_first_table() -> No
     both = [result("lcfl", case, 80, told=told) for told in (True, False)]
     block_of = block(frozen("v1"), [*plain, *both, result("ifca", case, 85, told=True)])
     text = " ".join(page.page(block_of, None, "x").split())
-    assert "In “number told” alone, not in this table: ifca." in text
+    assert "In “number told” alone: ifca." in text
     assert "| lcfl | 1.0 | 1 |" in text
 
 

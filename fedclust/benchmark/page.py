@@ -25,7 +25,7 @@ from fedclust.report.formats import signed
 PICTURE = "at_a_glance.png"
 _WIDTH = 100
 _NEAR_ORACLE = 0.95
-_SHOWN = 5  # families of the first table; the data page has all
+_SHOWN = 5  # families of a table; the data page has all
 
 
 def page(planted: Block, natural: Block | None, beside: str, changed: str = "") -> str:
@@ -101,11 +101,12 @@ def _head(planted: Block, natural: Block | None) -> list[str]:
     if missing:
         gaps.append(f"Not run yet, or in too few federations: {'; '.join(missing)}.")
     for track, found in planted.not_told if planted.by_track else ():
-        gaps += [_unranked(found)] if found.left_out else []
         there = {one.case for one in found.federations}
-        if lacking := [case for case in planted.bench.federations if case not in there]:
-            names = ", ".join(name.rpartition("/")[2] for name in lacking)
-            gaps.append(f"Too few methods have run ({track.name}) in: {names}.")
+        lacking = [case for case in planted.bench.federations if case not in there]
+        names = ", ".join(name.rpartition("/")[2] for name in lacking)
+        said = [f"Too few methods have run in: {names}."] if lacking else []
+        said += [_unranked(found)] if found.left_out else []
+        gaps += [f"{track.name[0].upper()}{track.name[1:]}: {' '.join(said)}"] if said else []
     return [*lines, " ".join(gaps)] if gaps else lines
 
 

@@ -129,7 +129,6 @@ def test_a_method_without_a_federation_counts_in_the_others_but_is_in_no_ranking
     some = of(many | {"fedavg": [70, 70], "local": [60, 75], "deep": [80], "oracle": [99, 99]})
     natural = block(frozen("v1_natural"), [replace(one, case=CASES[one.case]) for one in some])
     planted = block(frozen("v1"), [])
-    text = " ".join(page.page(planted, natural, "x").split())
     data = " ".join(page.data(planted, natural).split())
     assert "in a federation, so not ranked: deep (b)." in data
     _, found = natural.first
@@ -162,6 +161,8 @@ def test_a_track_leads_once_it_has_half_of_the_federations_of_the_fullest() -> N
     for many, leading in ((0, first), (2, first), (4, tuned)):
         made = block(frozen("v1"), [*told, *plain, *searched[:many]])
         assert made.first[0] == leading
+        # what is said of all kinds of shift comes from the track with most federations
+        assert len(made.widest[1].federations) == (3 if leading == first else 2)
         text = " ".join(page.page(made, None, "x").split())
         assert ("in too few federations: tuned" in text) == (leading == first)
         assert ("A search costs 4.8 runs of its method" in text) == (leading == tuned)

@@ -40,9 +40,9 @@ TORCH = "import sys, torch; print(len(sys.modules))"
 # the command, then the number of modules on the last line
 PROGRAM = """
 import sys
-from fedclust.__main__ import main
+from fedclust.__main__ import program
 try:
-    main(sys.argv[1:])
+    program()
 finally:
     print(len(sys.modules))
 """

@@ -27,6 +27,7 @@ from fedclust.helpers.errors import (
     is_full,
 )
 from fedclust.helpers.garbage import searched_rarely
+from fedclust.helpers.leaving import left_at_once
 from fedclust.helpers.messages import messages_may_be_lost, output_is_named
 from fedclust.helpers.prose import complain
 from fedclust.helpers.signals import ending
@@ -68,6 +69,12 @@ USAGE = """usage: fedclust COMMAND …
 _CONTINUED = {"run": "run", "tune": "search", "advise": "comparison"}
 _OWN_HELP = {*_CONTINUED, "predict", "benchmark"}
 _told: list[int] = []  # the exit status of a signal that has been told
+
+
+def program() -> None:
+    """The command line as a process of its own."""
+    with left_at_once():
+        main()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -212,4 +219,4 @@ def _fail(message: str, status: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program()

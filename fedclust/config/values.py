@@ -9,6 +9,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from fedclust.config.objects import Objects
 from fedclust.config.parts import PARTS, is_null
 from fedclust.config.read import read_config
@@ -134,10 +136,14 @@ def _check_auto(config: Mapping[str, Any], objects: Objects) -> None:
 
 
 def check_common(common: Mapping[str, Any], objects: Objects) -> None:
-    """ConfigError for a key below `common` that no choice reads, or a value that none allows."""
+    """ConfigError for a key below `common` that no choice reads, or a value that none allows.
+
+    What conf/config.yaml sets is allowed: all choices are read only for other values.
+    """
     roots = [CONF] if objects.user_dir is None else [CONF, objects.user_dir]
-    readers = common_readers(roots)
-    for name, value in common.items():
+    others = {key: one for key, one in common.items() if not _is_set(key, one)}
+    readers = common_readers(roots) if others else {}
+    for name, value in others.items():
         key = f"common.{name}"
         known = ", ".join(sorted(readers))
         require(name in readers, key, value, f"no group reads it; those that are read: {known}")
@@ -147,6 +153,18 @@ def check_common(common: Mapping[str, Any], objects: Objects) -> None:
             if not wanted[-1]:
                 break
         require("" in wanted, key, value, f"expected {' or '.join(dict.fromkeys(wanted))}")
+
+
+def _is_set(name: str, value: Any) -> bool:
+    """Whether conf/config.yaml sets a key below `common` to this value."""
+    return name in _common() and repr(_common()[name]) == repr(value)
+
+
+@cache
+def _common() -> Mapping[str, Any]:
+    """What conf/config.yaml sets below `common`."""
+    node = OmegaConf.create({"common": read_config(CONF / "config.yaml")["common"]})
+    return {str(name): value for name, value in node["common"].items()}
 
 
 def common_readers(roots: Sequence[Path]) -> dict[str, list[tuple[str, tuple[str, ...]]]]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedclust.helpers import errors
 from fedclust.helpers.errors import ConfigError, RankFailed, RankLost, UserError, require
+from fedclust.helpers.leaving import as_status
 
 if TYPE_CHECKING:  # fedclust list and a single process do without
     from torch import Tensor
@@ -355,7 +356,7 @@ def started() -> Iterator[None]:
         # threads of PyTorch are still closing theirs
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status if isinstance(status, int) else int(status is not None))
+        os._exit(as_status(status))
 
 
 def _share_cores() -> None:

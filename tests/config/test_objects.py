@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from configs import composed
 
 import fedclust
 from fedclust.config.objects import Objects, parts
@@ -289,12 +290,18 @@ def test_what_stands_below_common_is_read_and_checked() -> None:
         "swap_probability",
         "warmup_participation",
     ]
+    set_in_config = composed()["common"]
+    assert set(set_in_config) == set(readers)
+    for name, value in set_in_config.items():  # of which nobody is asked when a job starts
+        assert "" in [Objects().misfit(value, *reader) for reader in readers[name]]
     check_common({"cluster_choice": "test_loss", "restart_fraction": None}, Objects())
     for name, value, said in (
         ("aggregation", "nonsense", "expected one of uniform, by_samples"),
         ("restart_fraction", 0, r"expected a number in \(0, 1\] or null"),
         ("release_every", 2.5, "expected an integer"),
         ("nonsense", 1, "no group reads it"),
+        ("nonsense", None, "no group reads it"),
+        ("release_every", 50.0, "expected an integer"),
     ):
         with pytest.raises(ConfigError, match=rf"common\.{name}={value} is not allowed: .*{said}"):
             check_common({name: value}, Objects())

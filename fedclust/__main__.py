@@ -28,7 +28,7 @@ from fedclust.helpers.errors import (
 )
 from fedclust.helpers.garbage import searched_rarely
 from fedclust.helpers.leaving import left_at_once
-from fedclust.helpers.messages import messages_may_be_lost, output_is_named
+from fedclust.helpers.messages import OutputError, messages_may_be_lost, output_is_named
 from fedclust.helpers.prose import complain
 from fedclust.helpers.signals import ending
 
@@ -204,7 +204,7 @@ def _one_line(error: BaseException) -> str:
 
 def _fail_in_file(error: OSError) -> None:
     """End with what a file that cannot be written or read means."""
-    if isinstance(error, BrokenPipeError):  # whoever read the output has seen enough
+    if isinstance(error, OutputError) and error.unread:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     _fail(in_words(error), 1 if is_full(error) else 2)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -21,7 +23,11 @@ pytestmark = [
 
 def on_a_full_disk(patch: pytest.MonkeyPatch, name: str = "stderr") -> io.TextIOWrapper:
     """A standard stream as a process begins with, now this process's."""
-    stream = io.TextIOWrapper(io.BufferedWriter(io.FileIO(FULL, "wb")), line_buffering=True)
+    return stream_to(patch, name, FULL)
+
+
+def stream_to(patch: pytest.MonkeyPatch, name: str, file: Path | int) -> io.TextIOWrapper:
+    stream = io.TextIOWrapper(io.BufferedWriter(io.FileIO(file, "wb")), line_buffering=True)
     patch.setattr(sys, name, stream)
     patch.setattr(sys, f"__{name}__", stream)
     return stream
@@ -79,4 +85,35 @@ def test_a_sweep_with_results_on_a_full_disk_says_where_its_report_is(
     line = "standard output cannot be written: No space left on device; the report is in "
     assert f"{line}here/report\n" in capsys.readouterr().err
     assert (tmp_path / "here" / "report" / "report.html").is_file()
+    plain.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["list"], 128 + signal.SIGPIPE),
+        (["doctor"], 128 + signal.SIGPIPE),
+        pytest.param(["run", "-m", "seeds=1"], 0, marks=pytest.mark.full),
+    ],
+)
+def test_results_that_nobody_reads(
+    arguments: list[str],
+    status: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    plain = stream_to(monkeypatch, "stdout", writing)
+    monkeypatch.chdir(tmp_path)
+    small = ("partition.num_clients=8", "rounds=1", "model=linear", "algorithm=fedavg")
+    ended = 0
+    try:
+        main([*arguments, *(small if "run" in arguments else ())])
+    except SystemExit as end:
+        ended = int(end.code or 0)
+    assert ended == status
+    assert "roken pipe" not in capsys.readouterr().err
+    assert [*tmp_path.rglob("report.html")] or status
     plain.close()

@@ -84,9 +84,7 @@ def test_a_log_names_the_job_in_every_line() -> None:
         "job 3/12: finishing round 40 in about 2 min, Ctrl-C again to stop now: "
         "the last checkpoint is round 38"
     )
-    assert lines[-1] == (
-        "job 3/12: finishing round 1 (none has ended that would tell how long), no checkpoint yet"
-    )
+    assert lines[-1] == "job 3/12: finishing round 1, no checkpoint yet"
     assert len(lines) == 1 + 20 + 3
 
 

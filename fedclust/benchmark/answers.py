@@ -59,7 +59,7 @@ def _command(method: str, track: Track, found: Standings) -> str:
 
 def _named(names: Sequence[str]) -> str:
     more = len(names) - _NAMED
-    shown = [*names[:_NAMED], *([f"{more} more"] if more > 0 else [])]
+    shown = [*names[:_NAMED], f"{more} more"] if more > 1 else names
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
 
 
@@ -123,7 +123,7 @@ def _solved(found: Standings) -> str:
         said.append(f"between: {', '.join(between)}")
     none = [one.title for one in found.federations if not one.groups_help]
     if none:
-        said.append(f"groups are worth nothing, or there are none: {', '.join(none)}")
+        said.append(f"knowing the groups is worth a point or less: {', '.join(none)}")
     return "; ".join(said) + "."
 
 
@@ -137,7 +137,7 @@ def _alternatives(found: Standings) -> str:
             enough.append(f"{one.title} ({near[0]})")
     total = len(found.federations)
     return (
-        f"In {len(enough)} of {total} federations {', '.join(plain)} or one of them is within a "
+        f"In {len(enough)} of {total} federations {' or '.join(plain)} is within a "
         f"point of the best method: {', '.join(enough) or 'none'}."
     )
 

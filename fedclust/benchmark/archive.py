@@ -22,7 +22,15 @@ from typing import Any
 
 import pandas as pd
 
-from fedclust.benchmark.frozen import Frozen, case_of, choice_of, config_of, frozen, json_of
+from fedclust.benchmark.frozen import (
+    Frozen,
+    case_of,
+    choice_of,
+    config_of,
+    frozen,
+    json_of,
+    versions,
+)
 from fedclust.benchmark.results import kind_of
 from fedclust.benchmark.sound import lacks_code, objection
 from fedclust.helpers.errors import ConfigError, DataError, RunFolderError, did_you_mean, require
@@ -109,7 +117,11 @@ def pack(
         some = {method_of(job) for job in job_folders(runs)} if runs.is_dir() else set()
         hint = did_you_mean(method, some) or f"fedclust run experiment=benchmark/{version} runs it"
         raise RunFolderError(f"{runs} has no finished job of algorithm={method}; {hint}")
-    if missing := sorted(set(bench.federations) - {case_of(job) for job in jobs} - set(without)):
+    there = {case_of(job) for job in jobs}
+    others = [one for one in versions() if there <= set(frozen(one).federations)]
+    if others and version not in others:
+        raise RunFolderError(f"{runs} has jobs of {others[0]}: --version {others[0]} packs them")
+    if missing := sorted(set(bench.federations) - there - set(without)):
         raise RunFolderError(
             f"{runs} has no finished job of algorithm={method} in {', '.join(missing)}; the same "
             "command continues a run, and --without leaves out where a method cannot run, or where "

@@ -69,6 +69,11 @@ class Frozen:
         return None
 
 
+def versions() -> list[str]:
+    """The names of all versions."""
+    return sorted(file.stem for file in VERSIONS.glob("*.json"))
+
+
 @cache
 def frozen(name: str) -> Frozen:
     """A version of the benchmark.
@@ -76,10 +81,9 @@ def frozen(name: str) -> Frozen:
     Raises:
         ConfigError: for a name that is none.
     """
-    files = {file.stem: file for file in VERSIONS.glob("*.json")}
-    if name not in files:
-        raise ConfigError(f"there is no benchmark {name}: there are {', '.join(sorted(files))}")
-    content = json.loads(files[name].read_text(encoding="utf-8"))
+    if name not in versions():
+        raise ConfigError(f"there is no benchmark {name}: there are {', '.join(versions())}")
+    content = json.loads((VERSIONS / f"{name}.json").read_text(encoding="utf-8"))
     return Frozen(name, digest_of(content), content["rounds"], content["federations"])
 
 

@@ -226,7 +226,7 @@ def _shifts(found: Standings) -> list[str]:
     note = (
         "Accuracy in percent in the last round, mean over seeds. *No inputs*: a constant guess for "
         "each client, its most frequent class; ▾ where FedAvg is below it, so that a gain over "
-        "FedAvg says little. *Below FedAvg*: how many families are."
+        "FedAvg says little. *Below FedAvg*: how many methods are, near copies counted once."
     )
     return [table([*head, "below FedAvg"], rows, 1), note]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedclust.benchmark import page
 from fedclust.benchmark.archive import ENDING, check, is_whole, opened
-from fedclust.benchmark.frozen import Frozen, case_of, frozen
+from fedclust.benchmark.frozen import Frozen, case_of, frozen, versions
 from fedclust.benchmark.results import Result, results
 from fedclust.benchmark.sound import objection
 from fedclust.benchmark.standings import Block, block
@@ -35,15 +35,20 @@ def write_page(folders: Sequence[Path], to: Path, version: str) -> list[Path]:
         UserError: for a folder without either, and for a job or an archive that is not of the
             benchmark; nothing is written then.
     """
+    if version in versions() and f"{version}_natural" not in versions():
+        raise ConfigError(f"--version {version} has no page: nothing is ranked in it")
     benches = [frozen(version), frozen(f"{version}_natural")]
+    for folder in folders:
+        if not folder.is_dir():
+            raise RunFolderError(f"{folder} is no folder of archives or jobs")
     found: dict[str, list[Result]] = {bench.name: [] for bench in benches}
     with tempfile.TemporaryDirectory() as made:
         for number, folder in enumerate(folders):
-            for bench, jobs in _jobs(folder, benches, Path(made) / str(number)):
+            some = [one for one in _jobs(folder, benches, Path(made) / str(number)) if one[1]]
+            if not some:
+                raise RunFolderError(f"{folder}: no finished job of {' or '.join(found)}")
+            for bench, jobs in some:
                 found[bench.name] += results(jobs, bench)
-    if not any(found.values()):
-        names = " or ".join(found)
-        raise RunFolderError(f"{', '.join(map(str, folders))}: no finished job of {names}")
     planted, natural = (block(bench, found[bench.name]) for bench in benches)
     beside = to.with_suffix("")
     by_hand = beside / CHANGED
@@ -65,8 +70,6 @@ def _jobs(
     folder: Path, benches: Sequence[Frozen], made: Path
 ) -> Iterable[tuple[Frozen, list[Path]]]:
     """The jobs of a folder by version; those of archives are unpacked below `made`."""
-    if not folder.is_dir():
-        raise RunFolderError(f"{folder} is no folder of archives or jobs")
     archives = sorted(folder.rglob(f"*{ENDING}"))
     for file in archives:
         archive, bench = opened(file)

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedclust.helpers.errors import ConfigError, RunFolderError, UserError, require
+from fedclust.helpers.messages import OutputError
 from fedclust.helpers.prose import complain
 from fedclust.launch.sweep import is_empty, report
 
@@ -43,6 +44,8 @@ def command(arguments: Sequence[str]) -> None:
             status = max(status, error.exit_status)
             complain(" ".join(str(error).split()))
         except OSError as error:
+            if isinstance(error, OutputError):
+                raise
             status = max(status, 1)
             complain(f"no report of {argument}: {error.filename or ''}: {error.strerror or error}")
     if status:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,18 @@ class _Losing(FileIO):
             return memoryview(given).nbytes
 
 
+class OutputError(OSError):
+    """Standard output cannot be written. No BrokenPipeError: Rich would exit with status 1.
+
+    Attributes:
+        unread: nobody reads it any more, as behind `| head`.
+    """
+
+    @property
+    def unread(self) -> bool:
+        return self.errno == errno.EPIPE
+
+
 class _Named(FileIO):
     """The first error says `OUTPUT`; what follows it is lost, or each flush would say it again."""
 
@@ -36,7 +49,7 @@ class _Named(FileIO):
             return super().write(given)
         except OSError as error:
             self.failed = True
-            raise OSError(error.errno, error.strerror, OUTPUT) from error
+            raise OutputError(error.errno, error.strerror, OUTPUT) from error
 
 
 @contextmanager

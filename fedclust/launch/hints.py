@@ -23,6 +23,7 @@ _EXTRA_OF = {f"hydra/launcher/{name}": extra for name, extra in (*_EXTRAS.items(
 _EXTRA_OF["hydra/sweeper/optuna"] = "optuna"
 HYDRAS = (HydraException, OmegaConfBaseException)
 _NO_KEY = re.compile(r"Could not override '([^']+)'")
+_NOT_INSIDE = re.compile(r"Key '([^']+)' is not in struct")
 _OWN = re.compile(r"ConfigError raised while resolving interpolation: (.*?)(?: full_key: .*)?$")
 _SEVERAL = re.compile(r"^(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=(.*?)' (1\.)?")
 # what other programs and papers call a key, in small letters, by its last part here
@@ -67,7 +68,9 @@ def explained(error: Exception, arguments: Sequence[str], sweep: str = "`fedclus
         one = f"; {ways[0]} is one list, and {ways[1]} one text" if in_row else ""
         return f"{key}={values} is not allowed: {sweep} runs a job for every value{one}"
     if key := _NO_KEY.search(line):
-        return f"there is no key {key[1]}; {_meant_key(key[1], given)}"
+        inside = _NOT_INSIDE.search(line)  # of a mapping that was typed
+        name = key[1] if inside is None or key[1].endswith(inside[1]) else f"{key[1]}.{inside[1]}"
+        return f"there is no key {name}; {_meant_key(name, key[1], given)}"
     return line
 
 
@@ -159,9 +162,9 @@ def _keys_but(key: str, given: Typed) -> list[str]:
     return [] if config is None else list(_all_keys(node_at(config, "")))
 
 
-def _meant_key(key: str, given: Typed) -> str:
-    """Which key may have been meant."""
-    there = _keys_but(key, given)
+def _meant_key(key: str, override: str, given: Typed) -> str:
+    """Which key may have been meant in the value of an override."""
+    there = _keys_but(override, given)
     return _takers(key, there, given.own) or _meant_among(there, key)
 
 

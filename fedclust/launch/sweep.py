@@ -17,7 +17,7 @@ from rich.console import Console
 
 from fedclust.helpers.distributed import quiet
 from fedclust.helpers.errors import UserError, require
-from fedclust.helpers.messages import OUTPUT
+from fedclust.helpers.messages import OUTPUT, OutputError
 from fedclust.helpers.prose import say
 from fedclust.helpers.scratch import scratch
 
@@ -139,7 +139,9 @@ def report_sweep(folder: Path, notes: Notes) -> None:
     except Exception as error:  # the numbers are on the disk; what failed is only their report
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         line = " ".join(f"no report of {folder}: {kind}{error}".split())
-        if isinstance(error, OSError) and error.filename == OUTPUT:
+        if isinstance(error, OutputError):
+            if error.unread:  # what was asked for is done
+                return
             line = f"{OUTPUT} cannot be written: {error.strerror}; the report is in {folder}/report"
         say(Console(stderr=True), line, style="red")
         notes.add_not_run(1, line)

@@ -87,12 +87,10 @@ def _warn(console: Console, message: str) -> None:
 
 def _finishing(t: int, saved: int, left: float | None, signum: int) -> str:
     """At which round a job ends, when, and what would be there if it ended now."""
-    when = (
-        "(none has ended that would tell how long)" if left is None else f"in about {rough(left)}"
-    )
+    when = "" if left is None else f" in about {rough(left)}"
     again = "Ctrl-C again to stop now: " if signum == signal.SIGINT else ""
     kept = f"the last checkpoint is round {saved + 1}" if saved >= 0 else "no checkpoint yet"
-    return f"finishing round {t + 1} {when}, {again}{kept}"
+    return f"finishing round {t + 1}{when}, {again}{kept}"
 
 
 class Said:

@@ -66,6 +66,10 @@ BAD = [
     (["algorithm=CLOVE"], "did you mean clove?"),
     (["dataset=MNIST"], "did you mean mnist?"),
     (["solver.Lr=1"], "did you mean solver.lr?"),
+    (
+        ["common={aggregatio: uniform}"],
+        "no key common.aggregatio; did you mean common.aggregation?",
+    ),
     (["tags.note=first"], "did you mean +tags.note=…?"),
     (["objective=accuracyy"], "objective=accuracyy is not allowed: did you mean accuracy?"),
     (["algorithm._target_=os.system"], "is not allowed: an algorithm of fedclust"),

@@ -296,7 +296,7 @@ def test_what_stands_below_common_is_read_and_checked() -> None:
         assert "" in [Objects().misfit(value, *reader) for reader in readers[name]]
     check_common({"cluster_choice": "test_loss", "restart_fraction": None}, Objects())
     for name, value, said in (
-        ("aggregation", "nonsense", "expected one of uniform, by_samples"),
+        ("aggregation", "nonsense", "expected one of uniform, by_samples, first_client$"),
         ("restart_fraction", 0, r"expected a number in \(0, 1\] or null"),
         ("release_every", 2.5, "expected an integer"),
         ("nonsense", 1, "no group reads it"),

@@ -145,6 +145,13 @@ def test_the_page_has_a_row_for_an_archive_beside_jobs(
     value = last["server_momentum", "tiny/turned"][1]
     row = "tiny,number told,tiny/turned,server_momentum,1,accuracy"
     assert f"{row},{100 * value:.6f}" in scores
+    # so does a folder whose jobs are of something else
+    other = tmp_path / "others" / "job"
+    shutil.copytree(next(jobs.glob("ifca*turned*")), other)
+    text = (other / "config.yaml").read_text()
+    (other / "config.yaml").write_text(text.replace("case: tiny/turned", "case: other"))
+    beside = (*page[:3], "others", *page[4:], "--to", "other.md")
+    fedclust.refused(*beside, says="others: no finished job of tiny or tiny_natural")
     # a job that is not of the benchmark ends it before anything is written
     (tmp_path / "docs" / "page.md").unlink()
     changed = next(jobs.glob("ifca*turned*")) / "config.yaml"

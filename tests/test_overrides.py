@@ -216,7 +216,7 @@ def _vocabulary() -> object:
 @pytest.mark.parametrize(
     ("refused", "hint"),
     [
-        (_tags, "+tags=x"),
+        (_tags, "+tags.idea=x"),
         (_vocabulary, "+tags.idea=x"),
         (_participation, "clients_per_round=null"),
     ],
@@ -226,7 +226,7 @@ def test_a_hint_composes(refused: Callable[[], object], hint: str) -> None:
         refused()
     message = str(told.value).replace("=…", "=x")
     assert hint in message
-    (said,) = through_bash(hint.replace("+tags=x", "'+tags={idea: x}'"))
+    (said,) = through_bash(hint)
     assert compose([said]) is not None
 
 

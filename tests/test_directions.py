@@ -63,7 +63,7 @@ BUDGET = {
     "engines": 5846,
     "files": 222,
     "helpers": 1447,
-    "launch": 2054,
+    "launch": 2056,
     "metrics": 771,
     "models": 1923,
     "papers": 823,

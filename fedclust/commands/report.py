@@ -43,9 +43,9 @@ def command(arguments: Sequence[str]) -> None:
                 raise
             status = max(status, error.exit_status)
             complain(" ".join(str(error).split()))
+        except OutputError:
+            raise
         except OSError as error:
-            if isinstance(error, OutputError):
-                raise
             status = max(status, 1)
             complain(f"no report of {argument}: {error.filename or ''}: {error.strerror or error}")
     if status:

@@ -152,10 +152,9 @@ def check_common(common: Mapping[str, Any], objects: Objects) -> None:
             wanted.append(objects.misfit(value, *reader))
             if not wanted[-1]:
                 break
-        said = set(wanted)
-        for one in wanted:  # "one of a, b" says no more than "one of a, b, c"
-            said -= {one} if any(other.startswith(f"{one}, ") for other in said) else set()
-        require("" in wanted, key, value, f"expected {' or '.join(sorted(said))}")
+        # "one of a, b" says no more than "one of a, b, c"
+        longer = [one for one in wanted if not any(two.startswith(f"{one}, ") for two in wanted)]
+        require("" in wanted, key, value, f"expected {' or '.join(dict.fromkeys(longer))}")
 
 
 def _is_set(name: str, value: Any) -> bool:

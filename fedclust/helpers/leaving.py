@@ -1,7 +1,7 @@
 """The end of a process: its memory goes back to the system as it is.
 
 Python would look through a million objects, free them one by one and have PyTorch take itself
-apart, which costs 0.3 to 0.5 seconds.
+apart, which costs 0.3 seconds.
 """
 
 from __future__ import annotations

@@ -68,8 +68,10 @@ def explained(error: Exception, arguments: Sequence[str], sweep: str = "`fedclus
         one = f"; {ways[0]} is one list, and {ways[1]} one text" if in_row else ""
         return f"{key}={values} is not allowed: {sweep} runs a job for every value{one}"
     if key := _NO_KEY.search(line):
-        inside = _NOT_INSIDE.search(line)  # of a mapping that was typed
-        name = key[1] if inside is None or key[1].endswith(inside[1]) else f"{key[1]}.{inside[1]}"
+        name = key[1]
+        inside = _NOT_INSIDE.search(line)
+        if inside and name.rpartition(".")[2] != inside[1]:  # of a mapping that was typed
+            name += f".{inside[1]}"
         return f"there is no key {name}; {_meant_key(name, key[1], given)}"
     return line
 

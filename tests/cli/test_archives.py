@@ -344,6 +344,11 @@ def test_a_missing_federation_and_a_job_of_another_are_not_packed(
     pack = ("benchmark", "pack", "outputs/benchmark/tiny", "server_momentum", "--contact", "a@b")
     tiny = ("--version", "tiny")
     fedclust.refused(*pack, "--version", "v0", says="there is no benchmark v0: there are tiny")
+    put(tmp_path / "other.json", json.dumps({"rounds": ROUNDS, "federations": {}}))
+    says = "has jobs of tiny: --version tiny packs them"
+    fedclust.refused(*pack, "--version", "other", says=says)
+    page = ("benchmark", "page", "outputs/benchmark/tiny", *tiny, "--to", "page.md")
+    fedclust.refused(*page, says="--version tiny has no page: nothing is ranked in it")
     (turned,) = (tmp_path / "outputs" / "benchmark" / "tiny").glob("*turned*")
     text = (turned / "config.yaml").read_text()
     put(turned / "config.yaml", text.replace("participation: 1.0", "participation: 0.5", 1))

@@ -70,6 +70,7 @@ BAD = [
         ["common={aggregatio: uniform}"],
         "no key common.aggregatio; did you mean common.aggregation?",
     ),
+    (["common={n: 1}"], "there is no key common.n;"),
     (["tags.note=first"], "did you mean +tags.note=…?"),
     (["objective=accuracyy"], "objective=accuracyy is not allowed: did you mean accuracy?"),
     (["algorithm._target_=os.system"], "is not allowed: an algorithm of fedclust"),

@@ -25,11 +25,17 @@ ROOT = Path(__file__).parent.parent
 def pytest_configure() -> None:
     """Ctrl-C is tested also where it is ignored, as in what a script starts in the background.
 
-    While modules are imported nobody looks for garbage.
+    While modules are imported nobody looks for garbage. What tests write need not outlive a loss of
+    power, so they do not wait for the disk, which takes as long as computing does.
     """
     gc.disable()
+    os.fsync = _unforced
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _unforced(_: object) -> None:
+    """Stands for `os.fsync`."""
 
 
 @pytest.hookimpl(tryfirst=True)

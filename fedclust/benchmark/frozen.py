@@ -103,7 +103,12 @@ def choice_of(job: Path, group: str) -> str:
     Raises:
         DataError: for a config that cannot be read.
     """
-    choices = config_of(job).get("choices")
+    return choice_in(config_of(job), group)
+
+
+def choice_in(config: Mapping[str, Any], group: str) -> str:
+    """What a job's config has chosen of a group."""
+    choices = config.get("choices")
     return str(choices.get(group)) if isinstance(choices, Mapping) else ""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.benchmark.frozen import Frozen, case_of, choice_of
+from fedclust.benchmark.frozen import Frozen, choice_in
 from fedclust.metrics import headline_of
 from fedclust.report.arms import Arm
 from fedclust.report.fairness import TestedClients, tested_clients
@@ -127,9 +127,9 @@ def results(folders: Iterable[Path], bench: Frozen) -> list[Result]:
     found = []
     for folder in folders:
         for run in read_runs(folder):
-            if run.status.get("state") == "done" and case_of(run.folder) in bench.federations:
-                arm = Arm(run, choice_of(run.folder, "algorithm"), case_of(run.folder))
-                found.append(_result(arm))
+            case = choice_in(run.config, "case")
+            if run.status.get("state") == "done" and case in bench.federations:
+                found.append(_result(Arm(run, choice_in(run.config, "algorithm"), case)))
     return found
 
 

@@ -3,12 +3,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from toys import federation_of, pool_of
 
-from fedclust.core.federation import build, describe, digest, label_histogram, summary
+from fedclust.core.federation import (
+    build,
+    column,
+    describe,
+    digest,
+    label_histogram,
+    summary,
+)
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.core.validation import redrawn
 from fedclust.datasets.digits import Digits
@@ -208,3 +216,12 @@ def test_examples_that_a_seed_draws_anew_are_the_same_rows_and_copied_once() -> 
     with Made() as made:
         redrawn(large, 4)
     assert made.bytes() < 1.5 * 4 * 37 * 10_000
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.float64(), pa.bool_()], ids=str)
+@pytest.mark.parametrize("given", [np.int8, np.int32, np.int64, np.float32, bool])
+@pytest.mark.parametrize("length", [0, 1, 8, 19])
+def test_a_column_is_what_arrow_makes_of_it(kind: pa.DataType, given: type, length: int) -> None:
+    values = (np.arange(length) * 3 % 4).astype(given)
+    assert column(values, kind).equals(pa.array(values).cast(kind))
+    assert column(values).equals(pa.array(values))

@@ -58,7 +58,7 @@ def client_rows(rnd: Round, evaluation: Evaluation) -> pa.Table:
     if rnd.fed.hostile is not None:
         columns["hostile"] = rnd.fed.hostile.int()
         schema = schema.append(pa.field("hostile", pa.bool_()))
-    arrays = [column(columns[field.name].cpu().numpy()).cast(field.type) for field in schema]
+    arrays = [column(columns[field.name].cpu().numpy(), field.type) for field in schema]
     if names := rnd.fed.names.clients:
         schema = schema.append(pa.field("name", pa.string()))
         arrays.append(pa.array(names, pa.string()))

@@ -38,6 +38,7 @@ def test_a_short_run_imports_no_library_it_does_not_use_and_needs_no_stream_for_
     tmp_path: Path,
 ) -> None:
     heavy = ("sklearn", "scipy", "pandas", "matplotlib", "sympy", "torch._dynamo", "mlflow")
+    heavy += ("pyarrow.compute",)
     program = f"""
 import sys
 from fedclust.__main__ import main

@@ -186,7 +186,7 @@ def _legend(of: Block, beside: str) -> str:
     every = [found for _, found in of.not_told]
     most = max(len(found.rows) for found in every)
     said = f" [The data]({beside}/data.md) have all {most} rows." if most > _SHOWN else ""
-    helped = " and ".join(str(len(found.helped)) for found in every)
+    helped = " and ".join(dict.fromkeys(str(len(found.helped)) for found in every))
     return (
         "*Share*: percent of the way from FedAvg (0) to the oracle (100), median over the "
         f"{helped} federations in which knowing the groups is worth more than {HELPS:g} point; "

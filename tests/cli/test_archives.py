@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 import yaml
 from cli.conftest import Cli, put, rounds_of
 
-from fedclust.benchmark import archive, frozen, held_out
+from fedclust.benchmark import archive, frozen, held_out, verify
 from fedclust.commands import COMMANDS
 from fedclust.config.versions import ROUNDS
 from fedclust.report.reading import job_folders
@@ -86,6 +87,40 @@ def test_an_archive_says_what_it_is_and_its_numbers_come_out_again(
     assert "nothing of it was run" in read.out
     again = fedclust.done("benchmark", "verify", str(packed), "--run")
     assert again.out.count("equal to the digit") == 2
+    ran = [frozen.config_of(file.parent) for file in Path("outputs/verified").rglob("config.yaml")]
+    assert [one["threads"] for one in ran] == [1, 1], "as those of the archive, which chose none"
+
+
+@pytest.mark.parametrize(
+    ("others", "moved", "is_same"),
+    [
+        (0.0, 0.4, True),  # seeds that agree: half a point
+        (0.0, 0.6, False),
+        (1.2, 1.1, True),  # as far as they are apart
+        (1.2, 1.3, False),
+        (9.0, 1.9, True),  # two points at most
+        (9.0, 2.1, False),
+        (math.nan, 0.0, True),  # a seed that diverged, both times
+    ],
+)
+def test_rounding_is_no_more_than_seeds_are_apart(
+    tmp_path: Path, others: float, moved: float, is_same: bool
+) -> None:
+    def written(name: str, accuracy: dict[tuple[int, int], float]) -> Path:
+        lines = [f"{seed},{t},accuracy,{value}" for (seed, t), value in accuracy.items()]
+        (tmp_path / name).mkdir()
+        text = "\n".join(["seed,round,metric,value", *lines, "0,1,purity,0.3"])
+        (tmp_path / name / "rounds.csv").write_text(text)
+        return tmp_path / name
+
+    seen = {(0, 0): 0.5, (1, 0): 0.9, (0, 1): 0.6, (1, 1): 0.6 + others / 100}
+    again = {(0, 0): 0.5, (0, 1): 0.6 - moved / 100}
+    before = written("before", seen)
+    apart, same = verify._apart(before, written("again", again), [0])
+    assert apart == pytest.approx(moved)
+    assert same == is_same
+    diverged = {(1, 1): seen[1, 1], (1, 0): 0.9}
+    assert verify._apart(before, written("one", diverged), [1]) == (0.0, True)
 
 
 def test_a_tuned_job_brings_the_search_that_found_its_settings(fedclust: Cli, packed: Path) -> None:

@@ -93,12 +93,12 @@ def _verify(file: Path, again: bool) -> None:
         name = f"verified/{method}-{token_hex(3)}"  # no earlier run is taken for this one
         print(f"two seeds of two federations are run again in outputs/{name}")
         run = lambda texts, own: launch(Typed(tuple(texts), own))  # noqa: E731
-        others = []
+        compared = []
         for one in verify(bench, folder, name, run):
             seeds = ", ".join(map(str, one.seeds))
             print(f"  {one.case}, seeds {seeds}: {one.verdict}", flush=True)
-            others += [] if one.is_same else [one.apart]
-    if others:
+            compared.append(one)
+    if others := [one.apart for one in compared if not one.is_same]:
         raise DataError(f"{file} was not reproduced: {max(others):.2f} points apart")
 
 

@@ -37,8 +37,16 @@ def test_what_only_shows_imports_nothing_heavy() -> None:
 def test_a_short_run_imports_no_library_it_does_not_use_and_needs_no_stream_for_errors(
     tmp_path: Path,
 ) -> None:
-    heavy = ("sklearn", "scipy", "pandas", "matplotlib", "sympy", "torch._dynamo", "mlflow")
-    heavy += ("pyarrow.compute",)
+    heavy = (
+        "sklearn",
+        "scipy",
+        "pandas",
+        "matplotlib",
+        "sympy",
+        "torch._dynamo",
+        "mlflow",
+        "pyarrow.compute",
+    )
     program = f"""
 import sys
 from fedclust.__main__ import main

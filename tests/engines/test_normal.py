@@ -54,6 +54,18 @@ NETWORKS = {
         nn.Flatten(),
         nn.Linear(16, 10),
     ),
+    "groups": nn.Sequential(
+        nn.Conv2d(3, 6, 3, padding=1, bias=False),
+        nn.GroupNorm(3, 6, eps=1e-3),
+        nn.ReLU(),
+        nn.Conv2d(6, 4, 3),
+        nn.GroupNorm(1, 4),
+        nn.Flatten(),
+        nn.Linear(64, 8),
+        nn.GroupNorm(2, 8),
+        nn.ReLU(),
+        nn.Linear(8, 10),
+    ),
     "first": nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 3, 3), nn.Flatten(), nn.Linear(48, 10)),
 }
 
@@ -125,7 +137,7 @@ def test_what_is_frozen_stays() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["plain", "cumulative", "no_affine", "residual"])
+@pytest.mark.parametrize("name", ["plain", "cumulative", "no_affine", "residual", "groups"])
 def test_without_compiled_code_it_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     call = training(both(name)[0], ragged_shards(COUNTS), SOLVERS["sgd"])
     native = both(name)[1].answer(call)
@@ -154,6 +166,38 @@ def test_variances_of_large_means_are_exact() -> None:
     torch.testing.assert_close(mean[0, 0].double(), 0.25 * real.mean(0), rtol=1e-6, atol=0)
     renewed = 0.75 + 0.25 * real.var(0)
     torch.testing.assert_close(variance[0, 0].double(), renewed, rtol=1e-5, atol=0)
+
+
+def test_groups_of_large_means_are_exact() -> None:
+    """Every group of an example has its own mean, a thousand deviations from 0; dx as autograd's in
+    float64.
+    """
+    draw = torch.Generator().manual_seed(2)
+    x = torch.randn(1, 3, 4, 5, 4, generator=draw)
+    x += 1000 * torch.arange(1, 3).repeat_interleave(2).view(1, 1, 4, 1, 1)
+    last = x.movedim(2, -1).contiguous().movedim(-1, 2)
+    out, back = torch.empty_like(last), torch.empty_like(last)
+    layer = nn.GroupNorm(2, 4, eps=0.0)
+    scale, shift = torch.rand(2, 1, 1, 4, generator=draw) + 0.5
+    weights = {"weight": Weight(value=scale), "bias": Weight(value=shift)}
+    clock, nothing = Clock(sizes=[2]), frozenset[str]()
+    step = norming.CompiledNormStep(layer, weights, nothing, None, clock, 0, out, back, relu=False)
+    step.forward(x)
+    real = x[0, :2].double().requires_grad_()
+    want = nn.functional.group_norm(real, 2, scale[0, 0].double(), shift[0, 0].double(), 0.0)
+    assert (out[0, :2].double() - want).abs().max() < 5e-4  # of float32 numbers near 2000
+    assert not out[0, 2].any()
+    delta = torch.randn(last.shape, generator=draw)
+    step.carry(delta)
+    (gradient,) = torch.autograd.grad((want * delta[0, :2].double()).sum(), real)
+    assert (back[0, :2].double() - gradient).abs().max() < 5e-4
+    assert not back[0, 2].any()
+    turned = (delta[0, :2].double() * (want - shift.view(1, 4, 1, 1)) / scale.view(1, 4, 1, 1)).sum(
+        (0, 2, 3)
+    )
+    torch.testing.assert_close(step.change[0, 0, 0].double(), turned, rtol=1e-3, atol=5e-3)
+    sums = delta[0, :2].sum((0, 2, 3))
+    torch.testing.assert_close(step.change[1, 0, 0], sums, rtol=1e-5, atol=1e-5)
 
 
 def test_a_row_that_diverges_is_alone() -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -198,11 +198,11 @@ class Layers:
             return InputStep(layer, following)
         if isinstance(layer, nn.Embedding):
             return EmbeddingStep(layer, self._weights(at, some)["weight"], self.rule)
+        if isinstance(layer, NORMS) or self._normalises(layer):
+            return self._norm_step(at, layer, some)
         if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
             step = GroupStep if isinstance(layer, nn.GroupNorm) else LayerStep
             return step(layer, self._weights(at, some), self.rule)
-        if isinstance(layer, NORMS):
-            return self._norm_step(at, layer, some)
         if isinstance(layer, nn.LocalResponseNorm):
             return ResponseNormStep(layer, self.network.shapes[at][0], self.key.device)
         assert isinstance(layer, nn.Dropout)
@@ -266,8 +266,10 @@ class Layers:
             -1, 2
         )
 
-    def _norm_step(self, at: int, layer: nn.BatchNorm1d | nn.BatchNorm2d, some: _Some) -> DenseStep:
-        weights, native = self._weights(at, some), self.key.is_cpu and norming.compiled()
+    def _norm_step(
+        self, at: int, layer: nn.BatchNorm1d | nn.BatchNorm2d | nn.GroupNorm, some: _Some
+    ) -> DenseStep:
+        weights, native = self._weights(at, some), self._normalises(layer)
         step = partial(CompiledNormStep, relu=self._takes_relu(at)) if native else NormStep
         return step(
             layer,
@@ -280,11 +282,15 @@ class Layers:
             self._room(f"{at}.back", at, some),
         )
 
+    def _normalises(self, layer: nn.Module) -> TypeGuard[nn.BatchNorm1d | nn.GroupNorm]:
+        """Whether compiled code normalises for a layer."""
+        known = isinstance(layer, (*NORMS, nn.GroupNorm)) and self.key.is_cpu
+        return known and norming.compiled() is not None
+
     def _takes_relu(self, at: int) -> bool:
         """Whether the step of a layer computes the ReLU behind it as well."""
         some = self.network.layers[at : at + 2]
-        both = len(some) == 2 and isinstance(some[0], NORMS) and isinstance(some[1], nn.ReLU)
-        return both and self.key.is_cpu and norming.compiled() is not None
+        return len(some) == 2 and self._normalises(some[0]) and isinstance(some[1], nn.ReLU)
 
     def _weighted_step(self, at: int, layer: nn.Linear | nn.Conv2d, some: _Some) -> DenseStep:
         weights = self._weights(at, some)

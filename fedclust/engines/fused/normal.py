@@ -22,7 +22,7 @@ _BACK = torch.ops.aten.native_batch_norm_backward.default
 
 class NormStep:
     """Batch normalisation, by the statistics of a batch in training, by the running ones elsewhere:
-    row by row, by PyTorch's own kernels.
+    row by row, by PyTorch's own kernels. Group normalisation is what compiled code makes of it.
 
     Args:
         weights: of every row by name, scale and shift [R, 1, C] where there are any, and
@@ -36,7 +36,7 @@ class NormStep:
 
     def __init__(
         self,
-        layer: nn.BatchNorm1d | nn.BatchNorm2d,
+        layer: nn.BatchNorm1d | nn.BatchNorm2d | nn.GroupNorm,
         weights: Mapping[str, Weight],
         held: frozenset[str],
         rule: Rule | None,
@@ -45,12 +45,13 @@ class NormStep:
         out: Tensor,
         back: Tensor,
     ) -> None:
-        self.eps, self.momentum = layer.eps, layer.momentum
+        self.groups = layer.num_groups if isinstance(layer, nn.GroupNorm) else 0
+        self.eps, self.momentum = layer.eps, getattr(layer, "momentum", None)
         self.weights, self.held, self.rule = weights, held, rule
         self.clock, self.low, self.out, self.back = clock, low, out, back
-        rows, channels = len(out), layer.num_features
-        self.statistics = out.new_empty(2, rows, channels)
-        self.mean, self.scale = self.statistics  # of the batches
+        rows, batch, channels = out.shape[:3]
+        self.statistics = out.new_empty(2, rows, batch * self.groups or channels)
+        self.mean, self.scale = self.statistics  # of the batches, or of every example's groups
         self.change = out.new_empty(2, rows, 1, channels)  # gradients of scale and shift
         self.sizes: list[int] = []
 
@@ -74,7 +75,7 @@ class NormStep:
 
     def normalise(self, x: Tensor) -> None:
         """Write the output, and renew the statistics in training."""
-        for row, size in enumerate(self.sizes):
+        for row, (size, factor) in enumerate(zip(self.sizes, self.factors(), strict=True)):
             where = slice(0, size)
             kept = [x[row] if self.training else x.new_empty(0) for x in self.statistics]
             _NATIVE(
@@ -83,7 +84,7 @@ class NormStep:
                 self._of("bias", row),
                 *self._running(row),
                 self.training,
-                self.factor(row),
+                factor,
                 self.eps,
                 out=self.out[row, where],
                 save_mean=kept[0],
@@ -91,14 +92,17 @@ class NormStep:
             )
             self.out[row, size:] = 0
 
-    def factor(self, row: int) -> float:
-        """What the statistics of a batch weigh in the running ones, and that there was a batch."""
-        count = self.weights["num_batches_tracked"].value
-        if not self.training:
-            return 0.0
+    def factors(self) -> list[float]:
+        """What every row's batch weighs in the running statistics, once it is counted."""
+        rows = len(self.sizes)
+        if not self.training or self.groups:
+            return [0.0] * rows
+        count = self.weights["num_batches_tracked"].value[:rows]
         if "num_batches_tracked" not in self.held:
-            count[row].round_().add_(1)
-        return 1 / float(count[row]) if self.momentum is None else self.momentum
+            count.round_().add_(1)
+        if self.momentum is not None:
+            return [self.momentum] * rows
+        return [1 / number for number in count.flatten().tolist()]
 
     def backward(self, delta: Tensor) -> Tensor:
         assert self.rule is not None

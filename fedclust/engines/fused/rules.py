@@ -234,7 +234,8 @@ class Gathered:
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
         assert weight.gradient is not None
-        weight.gradient.copy_(gradient)
+        if gradient.data_ptr() != weight.gradient.data_ptr():  # else it was made there
+            weight.gradient.copy_(gradient)
 
     def scattered(self, weight: Weight, place: Tensor, gradient: Tensor) -> None:
         self.whole(weight, summed(weight, place, gradient))

@@ -32,8 +32,9 @@ static Sizes sizes_of(const Block *j) {
   s.back_turned = j->kernel_rows * j->pieces * j->outputs * s.u;
   if (j->side) {
     s.padded = 0;
-    s.turned = j->large ? 0 : SQUARE * j->inputs * s.v;
-    s.gradient = s.back_turned = j->large ? 0 : SQUARE * j->outputs * vectors(j->inputs);
+    s.turned = j->large ? 0 : values_before(j->inputs, s.v, 0, 0);
+    s.back_turned = j->large ? 0 : values_before(j->outputs, vectors(j->inputs), 0, 0);
+    s.gradient = j->large ? 0 : SQUARE * j->outputs * vectors(j->inputs);
   }
   return s;
 }
@@ -220,7 +221,7 @@ static void kernel_by_rows(const Block *j, const Sizes *s, vec *to, float *x, co
       }
       if (rows > 0)
         kernel_product(to + row * s->each * v, (Grid){x + first * down, down, right}, rows, j->out_width,
-                       j->places + row * s->each, (end - row) * s->each, g + first * j->out_width * v, v, v);
+                       j->places + row * s->each, (end - row) * s->each, g + first * j->out_width * v, v, v, 1);
     }
 }
 

@@ -24,8 +24,9 @@ from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Rule
 from fedclust.engines.fused.weights import Weight
 
-# least pieces of a backward pass, for the threads; every piece has a gradient of its own
-_TASKS = 8
+# least pieces of a backward pass, for the threads; every piece has a gradient of its own, so there
+# are fewer of them where the values of a kernel take so many bytes that they fill the caches
+_TASKS, _FEW, _HEAVY = 8, 2, 1 << 20
 # bytes of the values of a kernel from which they are made where they are needed, and a row is one
 # piece
 _LARGE = 1 << 22
@@ -112,8 +113,9 @@ class BlockStep:
         side = _side(block.conv, products)
         # whether sums are what it gives, see `is_bare` of `convolution_winograd.h`
         self.bare = side > 0 and last and not block.relu and block.pool is None and bias is None
-        large = side > 0 and 4 * _POINTS**2 * g.inputs * g.outputs >= _LARGE
-        parts = 1 if large else min(batch, -(-_TASKS // rows))
+        values = 4 * _POINTS**2 * g.inputs * g.outputs if side else 0  # bytes
+        large, tasks = values >= _LARGE, _TASKS if values < _HEAVY else _FEW
+        parts = 1 if large else min(batch, -(-tasks // rows))
         # neighbours in a row of the kernel are neighbours in the image, unless it is dilated
         pieces = 1 if pair(block.conv.dilation)[1] == 1 else g.kernel_columns
 
@@ -134,7 +136,11 @@ class BlockStep:
             "channels": torch.arange(max(g.inputs, g.outputs), dtype=torch.int32),
         }
         if rule is not None:
-            self.tensors["kernel_gradient"] = room("kernel_gradient", *kernel.shape)
+            wanted = weight.gradient  # where the rule wants it, no copy is needed
+            if wanted is None:
+                self.tensors["kernel_gradient"] = room("kernel_gradient", *kernel.shape)
+            else:
+                self.tensors["kernel_gradient"] = wanted.permute(0, 1, 3, 4, 2)
             if bias is not None:
                 self.tensors["bias_gradient"] = room("bias_gradient", rows, 1, g.outputs)
         self.job = _Block(

@@ -194,15 +194,15 @@ static void product(Grid to, Grid x, int64_t rows, int64_t columns, const int32_
   VECTORS(1)
 }
 
-/* to[i, n] += sum over pixels of x[p + places[i]] g[p, n] for I places and N vectors; pixels of g are `pitch` vectors
-   apart, places of `to` v. */
-ALWAYS void gather(const int I, const int N, vec *to, Grid x, const int32_t *places, int64_t rows, int64_t columns,
+/* to[i, n] = (add: +=) sum over pixels of x[p + places[i]] g[p, n] for I places and N vectors; pixels of g are `pitch`
+   vectors apart, places of `to` v. */
+ALWAYS void gather(const int I, const int N, int add, vec *to, Grid x, const int32_t *places, int64_t rows, int64_t columns,
                    const vec *g, int64_t pitch, int64_t v) {
   vec sums[MOST_PLACES(1)][WIDE];
   int64_t at[MOST_PLACES(1)];
   for (int i = 0; i < I; i++) at[i] = places[i];
   for (int i = 0; i < I; i++)
-    for (int n = 0; n < N; n++) sums[i][n] = to[i * v + n];
+    for (int n = 0; n < N; n++) sums[i][n] = add ? to[i * v + n] : (vec){};
   for (int64_t h = 0; h < rows; h++)
     for (int64_t w = 0; w < columns; w++) {
       const float *here = x.data + h * x.pitch + w * x.spacing;
@@ -219,7 +219,7 @@ ALWAYS void gather(const int I, const int N, vec *to, Grid x, const int32_t *pla
 
 #define PLACES(I, N)                                                                                      \
   case I:                                                                                                 \
-    gather(I <= MOST_PLACES(N) ? I : 1, N, to + i * v + n, x, places + i, rows, columns, g + n, pitch, v); \
+    gather(I <= MOST_PLACES(N) ? I : 1, N, add, to + i * v + n, x, places + i, rows, columns, g + n, pitch, v); \
     break;
 
 #define GRADIENTS(N)                                                                                      \
@@ -230,9 +230,9 @@ ALWAYS void gather(const int I, const int N, vec *to, Grid x, const int32_t *pla
         PLACES(8, N) PLACES(9, N) PLACES(10, N) PLACES(11, N) PLACES(12, N)                               \
       }
 
-/* to [k, v] += the gradient of the kernel by some rows of an image. */
+/* to [k, v] = (add: +=) the gradient of the kernel by some rows of an image. */
 ALONE void kernel_product(vec *to, Grid x, int64_t rows, int64_t columns, const int32_t *places, int64_t k,
-                          const vec *g, int64_t pitch, int64_t v) {
+                          const vec *g, int64_t pitch, int64_t v, int add) {
   int64_t n = 0;
 #if WIDE == 4
   GRADIENTS(4)

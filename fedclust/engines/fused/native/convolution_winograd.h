@@ -33,6 +33,7 @@
 #endif
 #define MOST_BESIDE_LARGE 112
 #define BLOCK 64   /* channels of a large kernel whose values are made at once, 36 x 64 vectors of a panel */
+#define AHEAD 4
 #define SOME 12     /* outputs whose gradients of values are made at once */
 
 /* Points besides 0 and the highest coefficient: ±NEAR and ±FAR. */
@@ -41,22 +42,23 @@
 #define NEAR2 (NEAR * NEAR)
 #define FAR2 (FAR * FAR)
 
-/* 1 / the product of a point's distances from the other four; nothing of the kind for the highest coefficient. */
+/* The scale beside G: 1 / the product of a point's distances from the other four; 1 for the highest coefficient. */
+#define OF_ZERO (1 / (NEAR2 * FAR2))
 #define OF_NEAR (1 / (2 * NEAR2 * (NEAR2 - FAR2)))
 #define OF_FAR (1 / (2 * FAR2 * (FAR2 - NEAR2)))
-static const float SCALE[POINTS] = {1 / (NEAR2 * FAR2), OF_NEAR, OF_NEAR, OF_FAR, OF_FAR, 1};
 
 /* A map of n vectors x to others y, `from` and `to` being steps between them; x and y do not overlap. */
 #define MAP(name) \
   ALWAYS void name(const int n, vec *restrict y, const int64_t to, const vec *restrict x, const int64_t from)
 
-/* n coefficients, two or more, to values: A g and G w but for the scale. */
-MAP(values) {
-  vec near = x[0], far = x[0], odd_near = NEAR * x[from], odd_far = FAR * x[from];
-  if (n > 2) near += NEAR2 * x[2 * from], far += FAR2 * x[2 * from];
-  if (n > 4) near += NEAR2 * NEAR2 * x[4 * from], far += FAR2 * FAR2 * x[4 * from];
-  if (n > 3) odd_near += NEAR * NEAR2 * x[3 * from], odd_far += FAR * FAR2 * x[3 * from];
-  y[0] = x[0];
+/* n coefficients, two or more, to values, times scales at 0, ±NEAR and ±FAR. */
+ALWAYS void scaled_values(const int n, const float at_0, const float at_near, const float at_far, vec *restrict y,
+                          const int64_t to, const vec *restrict x, const int64_t from) {
+  vec near = at_near * x[0], far = at_far * x[0], odd_near = at_near * NEAR * x[from], odd_far = at_far * FAR * x[from];
+  if (n > 2) near += at_near * NEAR2 * x[2 * from], far += at_far * FAR2 * x[2 * from];
+  if (n > 4) near += at_near * NEAR2 * NEAR2 * x[4 * from], far += at_far * FAR2 * FAR2 * x[4 * from];
+  if (n > 3) odd_near += at_near * NEAR * NEAR2 * x[3 * from], odd_far += at_far * FAR * FAR2 * x[3 * from];
+  y[0] = at_0 * x[0];
   y[to] = near + odd_near;
   y[2 * to] = near - odd_near;
   y[3 * to] = far + odd_far;
@@ -64,17 +66,23 @@ MAP(values) {
   y[5 * to] = x[(n - 1) * from];
 }
 
-/* Its transpose, values to n coefficients: A' and G'. */
-MAP(moments) {
+/* Its transpose. */
+ALWAYS void scaled_moments(const int n, const float at_0, const float at_near, const float at_far, vec *restrict y,
+                           const int64_t to, const vec *restrict x, const int64_t from) {
   const vec near = x[from] + x[2 * from], far = x[3 * from] + x[4 * from];
   const vec odd_near = x[from] - x[2 * from], odd_far = x[3 * from] - x[4 * from];
   const vec last = x[5 * from], none = {};
-  y[0] = x[0] + near + far;
-  y[to] = NEAR * odd_near + FAR * odd_far + (n == 2 ? last : none);
-  if (n > 2) y[2 * to] = NEAR2 * near + FAR2 * far + (n == 3 ? last : none);
-  if (n > 3) y[3 * to] = NEAR * NEAR2 * odd_near + FAR * FAR2 * odd_far + (n == 4 ? last : none);
-  if (n > 4) y[4 * to] = NEAR2 * NEAR2 * near + FAR2 * FAR2 * far + last;
+  y[0] = at_0 * x[0] + at_near * near + at_far * far;
+  y[to] = at_near * NEAR * odd_near + at_far * FAR * odd_far + (n == 2 ? last : none);
+  if (n > 2) y[2 * to] = at_near * NEAR2 * near + at_far * FAR2 * far + (n == 3 ? last : none);
+  if (n > 3) y[3 * to] = at_near * NEAR * NEAR2 * odd_near + at_far * FAR * FAR2 * odd_far + (n == 4 ? last : none);
+  if (n > 4) y[4 * to] = at_near * NEAR2 * NEAR2 * near + at_far * FAR2 * FAR2 * far + last;
 }
+
+MAP(a_of) { scaled_values(n, 1, 1, 1, y, to, x, from); }                       /* A */
+MAP(a_turned) { scaled_moments(n, 1, 1, 1, y, to, x, from); }                  /* A' */
+MAP(g_of) { scaled_values(n, OF_ZERO, OF_NEAR, OF_FAR, y, to, x, from); }      /* G */
+MAP(g_turned) { scaled_moments(n, OF_ZERO, OF_NEAR, OF_FAR, y, to, x, from); } /* G' */
 
 /* Six pixels to values: B'. */
 MAP(of_pixels) {
@@ -142,11 +150,20 @@ static int64_t winograd_sums(const Block *j, int64_t images) {
   return is_bare(j) ? 0 : images * j->out_height * j->out_width * vectors(j->outputs);
 }
 
+/* Vectors from a point's values of a block to the next one's, or from a tap's numbers: odd, since 36 lines of memory
+   that lie 4 KiB apart push each other out of the cache. */
+ALWAYS int64_t pitch_of(int64_t count, int64_t wide) { return count * wide | 1; }
+
+/* Vectors of the values of all of a kernel, from `k` channels to panels of `v` vectors, and of those before a block. */
+static int64_t values_before(int64_t k, int64_t v, int64_t wide, int64_t first) {
+  return SQUARE * (v * (k + (k + BLOCK - 1) / BLOCK) + first * wide + first / BLOCK);
+}
+
 /* Vectors that a thread needs for them. */
 static int64_t winograd_space(const Block *j) {
   const Squares q = squares_of(j);
   const int64_t taps = j->kernel_rows * j->kernel_columns;
-  return winograd_sums(j, q.images) + SQUARE * (q.pixels + q.sums + q.panel + BLOCK * WIDE) + taps * BLOCK * WIDE;
+  return winograd_sums(j, q.images) + SQUARE * (q.pixels + q.sums + q.panel) + (SQUARE + taps) * pitch_of(BLOCK, WIDE);
 }
 
 /* Vectors of the next panel, of so many that are left. */
@@ -154,25 +171,23 @@ static int64_t panel_of(int64_t left) { return left >= WIDE ? WIDE : left >= 2 ?
 
 /* Values of a kernel [k, k] or of LANES of them, `pitch` vectors apart. */
 ALWAYS void kernel_to_values(const int k, vec *to, int64_t pitch, const vec *x) {
-  vec y[SQUARE];
-  BOTH_SIDES(values, k, k, POINTS, y, POINTS, 1, x, k, 1);
-  for (int i = 0; i < SQUARE; i++) to[i * pitch] = SCALE[i / POINTS] * SCALE[i % POINTS] * y[i];
+  BOTH_SIDES(g_of, k, k, POINTS, to, POINTS * pitch, pitch, x, k, 1);
 }
 
 /* Values [36, count, N] of a panel of N vectors of outputs from n on, of `count` inputs. */
 ALWAYS void values_by_outputs(const Block *j, const int k, int64_t r, int64_t n, int64_t wide, int64_t first,
                               int64_t count, vec *to, vec *turned) {
-  const int64_t c = j->inputs, all = k * k * c, each = count * wide;
+  const int64_t c = j->inputs, all = k * k * c, pitch = pitch_of(count, wide);
   const int64_t outputs = inside(wide * LANES, n * LANES, j->outputs);
   const float *from = j->kernel + (r * j->outputs + n * LANES) * all + first;
   for (int i = 0; i < k * k; i++) {
-    turn_over((float *)(turned + i * each), wide * LANES, from + i * c, all, outputs, count);
-    clear_rest(turned + i * each, count, outputs, wide);
+    turn_over((float *)(turned + i * pitch), wide * LANES, from + i * c, all, outputs, count);
+    clear_rest(turned + i * pitch, count, outputs, wide);
   }
-  for (int64_t e = 0; e < each; e++) {
+  for (int64_t e = 0; e < count * wide; e++) {
     vec x[SQUARE];
-    for (int i = 0; i < k * k; i++) x[i] = turned[i * each + e];
-    kernel_to_values(k, to + e, each, x);
+    for (int i = 0; i < k * k; i++) x[i] = turned[i * pitch + e];
+    kernel_to_values(k, to + e, pitch, x);
   }
 }
 
@@ -180,14 +195,17 @@ ALWAYS void values_by_outputs(const Block *j, const int k, int64_t r, int64_t n,
 ALWAYS void values_by_inputs(const Block *j, const int k, int64_t r, int64_t n, int64_t wide, int64_t first,
                              int64_t count, vec *to) {
   const int64_t c = j->inputs, all = k * k * c, end = (r + 1) * j->outputs * all;
-  for (int64_t o = 0; o < count; o++)
+  for (int64_t o = 0; o < count; o++) {
+    for (int t = 0; t < k * k; t++) /* every line is far from the one before */
+      __builtin_prefetch(j->kernel + (r * j->outputs + first + o + AHEAD) * all + n * LANES + t * c);
     for (int64_t i = 0; i < wide; i++) {
       const int64_t at = (r * j->outputs + first + o) * all + (n + i) * LANES;
       vec x[SQUARE];
       for (int t = 0; t < k * k; t++)
         x[t] = read(j->kernel + at + t * c, c - (n + i) * LANES, 1, end - at - t * c);
-      kernel_to_values(k, to + o * wide + i, count * wide, x);
+      kernel_to_values(k, to + o * wide + i, pitch_of(count, wide), x);
     }
+  }
 }
 
 /* One of these two. */
@@ -210,7 +228,7 @@ static void all_values_of_kernel(const Block *j, int back, int64_t r, vec *to, v
     wide = panel_of(v - n);
     for (int64_t first = 0, count; first < k; first += count) {
       count = inside(BLOCK, first, k);
-      values_of_kernel(j, back, r, n, wide, first, count, to + SQUARE * (n * k + first * wide), turned);
+      values_of_kernel(j, back, r, n, wide, first, count, to + values_before(k, n, wide, first), turned);
     }
   }
 }
@@ -221,12 +239,12 @@ static void panel_of_products(const Block *j, const Squares *q, int back, int64_
   const int64_t k = back ? j->outputs : j->inputs, pitch = back ? q->sums : q->pixels;
   for (int64_t first = 0, count; first < k; first += count) {
     count = inside(BLOCK, first, k);
-    if (j->large) values_of_kernel(j, back, r, n, wide, first, count, room, room + SQUARE * BLOCK * WIDE);
-    const vec *w = j->large ? room : stored + SQUARE * (n * k + first * wide);
+    if (j->large) values_of_kernel(j, back, r, n, wide, first, count, room, room + SQUARE * pitch_of(BLOCK, WIDE));
+    const vec *w = j->large ? room : stored + values_before(k, n, wide, first);
     for (int p = 0; p < SQUARE; p++)
       product((Grid){(float *)(to + p * q->panel), 0, wide * LANES},
               (Grid){(float *)(x + p * pitch) + first, 0, vectors(k) * LANES}, 1, squares, j->channels, count,
-              w + p * count * wide, wide, first > 0);
+              w + p * pitch_of(count, wide), wide, first > 0);
   }
 }
 
@@ -296,7 +314,7 @@ ALWAYS void values_to_sums(const Block *j, const int m, float *sums, const vec *
         const int64_t rows = inside(m, h * m, j->out_height), columns = inside(m, w * m, j->out_width);
         float *const at = sums + h * m * line + w * m * each + i * LANES;
         vec y[SQUARE];
-        BOTH_SIDES(moments, m, POINTS, m, y, m, 1, from, POINTS * pitch, pitch);
+        BOTH_SIDES(a_turned, m, POINTS, m, y, m, 1, from, POINTS * pitch, pitch);
         for (int64_t a = 0; a < rows; a++)
           for (int64_t b = 0; b < columns; b++) *(loose *)(at + a * line + b * each) = y[a * m + b];
       }
@@ -315,7 +333,7 @@ ALWAYS void sums_to_values(const Block *j, const int m, const float *g, vec *to,
         for (int64_t a = 0; a < m; a++)
           for (int64_t b = 0; b < m; b++)
             x[a * m + b] = a < rows && b < columns ? (vec)*(const loose *)(at + a * line + b * each) : (vec){};
-        BOTH_SIDES(values, m, m, POINTS, to, POINTS * pitch, pitch, x, m, 1);
+        BOTH_SIDES(a_of, m, m, POINTS, to, POINTS * pitch, pitch, x, m, 1);
       }
 }
 
@@ -367,14 +385,17 @@ static void sums_by_squares(const Block *j, const Squares *q, int64_t r, int64_t
 ALWAYS void kernel_from_values(const Block *j, const int k, int64_t r, const vec *dw, int64_t n, int64_t wide,
                                int64_t first, int64_t count, int add) {
   const int64_t c = j->inputs, all = k * k * c, each = count * wide;
-  for (int64_t e = 0; e < each; e++) {
-    const int64_t i = n + e % wide, room = c - i * LANES;
-    float *const to = j->kernel_gradient + (r * j->outputs + first + e / wide) * all + i * LANES;
-    vec x[SQUARE], y[SQUARE];
-    for (int p = 0; p < SQUARE; p++) x[p] = SCALE[p / POINTS] * SCALE[p % POINTS] * dw[p * each + e];
-    BOTH_SIDES(moments, k, POINTS, k, y, k, 1, x, POINTS, 1);
-    for (int t = 0; t < k * k; t++)
-      write(to + t * c, add ? (vec)(y[t] + read(to + t * c, room, 1, room)) : y[t], room, 1, room);
+  for (int64_t o = 0; o < count; o++) {
+    float *const kernel = j->kernel_gradient + (r * j->outputs + first + o) * all + n * LANES;
+    for (int t = 0; t < k * k; t++) __builtin_prefetch(kernel + AHEAD * all + t * c, 1);
+    for (int64_t i = 0; i < wide; i++, dw++) {
+      float *const to = kernel + i * LANES;
+      const int64_t room = c - (n + i) * LANES;
+      vec y[SQUARE];
+      BOTH_SIDES(g_turned, k, POINTS, k, y, k, 1, dw, POINTS * each, each);
+      for (int t = 0; t < k * k; t++)
+        write(to + t * c, add ? (vec)(y[t] + read(to + t * c, room, 1, room)) : y[t], room, 1, room);
+    }
   }
 }
 
@@ -394,10 +415,10 @@ static void kernel_by_values(const Block *j, const Squares *q, int64_t r, int64_
   for (int64_t first = 0, count; first < j->outputs; first += count) {
     count = inside(SOME, first, j->outputs);
     vec *const to = j->large ? room : dw + SQUARE * (n * j->outputs + first * wide);
-    if (j->large) memset(to, 0, (size_t)(SQUARE * count * wide) * sizeof(vec));
     for (int p = 0; p < SQUARE; p++)
       kernel_product(to + p * count * wide, (Grid){(float *)(y + p * q->sums) + first, 0, v * LANES}, 1, squares,
-                     j->channels, count, x + p * q->pixels + n, vectors(j->inputs), wide);
+                     j->channels, count, x + p * q->pixels + n, vectors(j->inputs), wide,
+                     !j->large);
     if (j->large) kernel_of_values(j, r, to, n, wide, first, count, add);
   }
 }

@@ -1,4 +1,4 @@
-"""Batch normalisation of all rows, with the ReLU behind it, in one call of compiled code."""
+"""Batch and group normalisation of all rows, with the ReLU behind it, in one call."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class CompiledNormStep(NormStep):
             batch=batch,
             pixels=self.out[0, 0].numel() // channels,
             channels=channels,
+            groups=self.groups,
             relu=relu,
             y=_examples(self.out),
             back=_examples(self.back),
@@ -49,11 +50,10 @@ class CompiledNormStep(NormStep):
 
     def normalise(self, x: Tensor) -> None:
         self.x = _last(x)
-        factors = [self.factor(row) for row in range(len(x))] if self.training else [0.0]
-        kept = torch.tensor(self.sizes), torch.tensor(factors, dtype=torch.float64)
+        kept = (ctypes.c_int64 * len(x))(*self.sizes), (ctypes.c_double * len(x))(*self.factors())
         self.kept = kept  # until the way back
         self.job.x, self.job.training = _examples(self.x), self.training
-        self.job.sizes, self.job.factor = (tensor.data_ptr() for tensor in kept)
+        self.job.sizes, self.job.factor = (ctypes.addressof(own) for own in kept)
         self.code.forward(ctypes.byref(self.job), torch.get_num_threads())
 
     def carry(self, delta: Tensor) -> None:

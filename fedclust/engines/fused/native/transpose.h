@@ -32,6 +32,26 @@ ALWAYS void transpose(__m512i *x) {
 }
 
 ALWAYS __mmask16 first(int64_t count) { return count >= 16 ? 0xffff : count <= 0 ? 0 : (__mmask16)((1u << count) - 1); }
+#elif defined(__AVX__)
+#include <immintrin.h>
+
+/* to [8, 8] = from [8, 8], turned. */
+ALWAYS void transpose(float *to, int64_t to_pitch, const float *from, int64_t from_pitch) {
+  __m256 x[8], y[8];
+  for (int i = 0; i < 4; i++) /* halves of four numbers: rows i and i + 4 in one vector */
+    for (int h = 0; h < 2; h++)
+      x[4 * h + i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from + i * from_pitch + 4 * h)),
+                                          _mm_loadu_ps(from + (i + 4) * from_pitch + 4 * h), 1);
+  for (int h = 0; h < 8; h += 4)
+    for (int i = 0; i < 2; i++) {
+      y[h + i] = _mm256_unpacklo_ps(x[h + 2 * i], x[h + 2 * i + 1]);
+      y[h + 2 + i] = _mm256_unpackhi_ps(x[h + 2 * i], x[h + 2 * i + 1]);
+    }
+  for (int h = 0; h < 8; h += 2) {
+    _mm256_storeu_ps(to + h * to_pitch, _mm256_shuffle_ps(y[h], y[h + 1], 0x44));
+    _mm256_storeu_ps(to + (h + 1) * to_pitch, _mm256_shuffle_ps(y[h], y[h + 1], 0xee));
+  }
+}
 #endif
 
 /* to [columns, rows] = from [rows, columns], turned; floats from row to row. Written line by line of the cache, which
@@ -50,6 +70,14 @@ static inline void turn_over(float *to, int64_t to_pitch, const float *from, int
       transpose(x);
       for (int64_t i = 0; i < wide; i++) _mm512_mask_storeu_ps(there + i * to_pitch, first(high), (__m512)x[i]);
 #else
+#ifdef __AVX__
+      if (high == 16 && wide == 16) {
+        for (int64_t i = 0; i < 4; i++)
+          transpose(there + i / 2 * 8 * to_pitch + i % 2 * 8, to_pitch, here + i % 2 * 8 * from_pitch + i / 2 * 8,
+                    from_pitch);
+        continue;
+      }
+#endif
       for (int64_t k = 0; k < wide; k++)
         for (int64_t i = 0; i < high; i++) there[k * to_pitch + i] = here[i * from_pitch + k];
 #endif

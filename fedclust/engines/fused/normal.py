@@ -22,7 +22,8 @@ _BACK = torch.ops.aten.native_batch_norm_backward.default
 
 class NormStep:
     """Batch normalisation, by the statistics of a batch in training, by the running ones elsewhere:
-    row by row, by PyTorch's own kernels. Group normalisation is what compiled code makes of it.
+    row by row, by PyTorch's own kernels. For group normalisation it is only what compiled code
+    needs: without the code `GroupStep` computes it.
 
     Args:
         weights: of every row by name, scale and shift [R, 1, C] where there are any, and

@@ -136,7 +136,7 @@ class BlockStep:
             "channels": torch.arange(max(g.inputs, g.outputs), dtype=torch.int32),
         }
         if rule is not None:
-            wanted = weight.gradient  # where the rule wants it, no copy is needed
+            wanted = weight.gradient  # made where the rule wants it, it is not copied
             if wanted is None:
                 self.tensors["kernel_gradient"] = room("kernel_gradient", *kernel.shape)
             else:

@@ -33,7 +33,7 @@
 #endif
 #define MOST_BESIDE_LARGE 112
 #define BLOCK 64   /* channels of a large kernel whose values are made at once, 36 x 64 vectors of a panel */
-#define AHEAD 4
+#define AHEAD 4     /* outputs whose lines of a kernel are asked for before they are needed */
 #define SOME 12     /* outputs whose gradients of values are made at once */
 
 /* Points besides 0 and the highest coefficient: ±NEAR and ±FAR. */
@@ -154,7 +154,8 @@ static int64_t winograd_sums(const Block *j, int64_t images) {
    that lie 4 KiB apart push each other out of the cache. */
 ALWAYS int64_t pitch_of(int64_t count, int64_t wide) { return count * wide | 1; }
 
-/* Vectors of the values of all of a kernel, from `k` channels to panels of `v` vectors, and of those before a block. */
+/* Vectors of a kernel's values from `k` channels that lie before a block: v of them are in the panels before its own,
+   which has `wide`, where it begins with channel `first`. With all v and 0, those of the whole kernel. */
 static int64_t values_before(int64_t k, int64_t v, int64_t wide, int64_t first) {
   return SQUARE * (v * (k + (k + BLOCK - 1) / BLOCK) + first * wide + first / BLOCK);
 }

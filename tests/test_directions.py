@@ -60,7 +60,7 @@ BUDGET = {
     "config": 1902,
     "core": 2590,
     "datasets": 4375,
-    "engines": 5846,
+    "engines": 5891,
     "files": 222,
     "helpers": 1447,
     "launch": 2056,

@@ -86,6 +86,13 @@ class AlignRule:
         # in float64 over rows of float32 sums, as conversion takes longer than addition
         self.square += products.sum(3).sum(2, dtype=torch.float64)
 
+    def sum_of(self, weight: Weight) -> None:
+        """Gradients of clients are compared, not added up."""
+
+    def settle(self, weight: Weight) -> None:
+        """Nothing is added up."""
+        raise NotImplementedError
+
     def whole(self, weight: Weight, gradient: Tensor) -> None:
         """Dense layers have products only."""
         raise NotImplementedError

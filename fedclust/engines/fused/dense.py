@@ -128,6 +128,14 @@ class LinearStep:
 
     def backward(self, delta: Tensor) -> Tensor:
         assert self.rule is not None
+        back = self.move(delta)
+        if self.bias is not None and not self.bias.frozen:
+            self.rule.product(self.bias, self.ones, delta)
+        return back
+
+    def move(self, delta: Tensor) -> Tensor:
+        """Update the weights; returns the gradient of the input, as `backward` does."""
+        assert self.rule is not None
         back = delta
         if self.back is not None and _by_feature(self.x):
             rows, batch, inputs = self.back.shape
@@ -137,8 +145,6 @@ class LinearStep:
             back = self.products.bmm(delta, self.weight.value, self.back)
         if not self.weight.frozen:
             self.rule.product(self.weight, delta.mT, self.x)
-        if self.bias is not None and not self.bias.frozen:
-            self.rule.product(self.bias, self.ones, delta)
         return back
 
 

@@ -30,9 +30,10 @@ from fedclust.engines.fused.dense import (
     ReluStep,
 )
 from fedclust.engines.fused.lookups import EmbeddingStep, InputStep, ShapedStep, TurnStep
-from fedclust.engines.fused.native import convolution, norming
+from fedclust.engines.fused.native import convolution, linear, norming
 from fedclust.engines.fused.native.convolution import BlockStep
 from fedclust.engines.fused.native.geometry import Block
+from fedclust.engines.fused.native.linear import CompiledLinearStep
 from fedclust.engines.fused.native.norming import CompiledNormStep
 from fedclust.engines.fused.network import WEIGHTED, Network
 from fedclust.engines.fused.normal import NORMS, STATISTICS, GroupStep, LayerStep, NormStep
@@ -305,7 +306,9 @@ class Layers:
             return SpanStep(self.span, bias, self.clock, out, spare)
         if need and self.rule is not None:
             back = self._buffers(f"{at}.back", *examples, layer.in_features)
-        return LinearStep(weight, bias, self.rule, out, back, self._products)
+        pays = linear.pays(weight, self.rule, some.batch, self._products)
+        step = CompiledLinearStep if pays else LinearStep
+        return step(weight, bias, self.rule, out, back, self._products)
 
 
 class _Some(NamedTuple):

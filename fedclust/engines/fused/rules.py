@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +18,14 @@ from fedclust.engines.fused.weights import Field, Parameters, Weight
 _NARROW = 64  # outputs below which adding number by number is faster than row by row
 
 
+class Sum(NamedTuple):
+    """Where a gradient g is added up: to = beta * to + alpha * g, shaped as the parameter."""
+
+    to: Tensor
+    beta: float
+    alpha: float
+
+
 class Rule(Hashable, Protocol):
     """What becomes of a gradient; called once per parameter and step."""
 
@@ -25,6 +34,12 @@ class Rule(Hashable, Protocol):
 
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
         """Use the gradient a @ b, where a is [R, o, B], b [R, B, i] and the parameter [R, o, i]."""
+
+    def sum_of(self, weight: Weight) -> Sum | None:
+        """Where a gradient is added up, so that the code that makes it can; None if it is not."""
+
+    def settle(self, weight: Weight) -> None:
+        """Do what is left to do when that sum is made."""
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
         """Use the gradient [R, *shape]."""
@@ -58,6 +73,29 @@ class TrainingRule(Rule, Protocol):
         """End a local step of the first rows, all of whose gradients have been used."""
 
 
+class Summing(ABC):
+    """What rules have in common that add every gradient up."""
+
+    products: Products
+
+    @abstractmethod
+    def sum_of(self, weight: Weight) -> Sum:
+        """See `Rule.sum_of`."""
+
+    @abstractmethod
+    def settle(self, weight: Weight) -> None:
+        """See `Rule.settle`."""
+
+    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
+        """The product that is the gradient adds it up itself."""
+        to, beta, alpha = self.sum_of(weight)
+        if beta == 0 and alpha == 1:
+            self.products.bmm(a, b, to)
+        else:
+            self.products.baddbmm(to, a, b, to, beta=beta, alpha=alpha)
+        self.settle(weight)
+
+
 def _add_at(to: Tensor, example: Tensor | None, values: Tensor) -> None:
     """Add values [R, B, o] to rows `example` [R, B] of to [R, n, o], all n counted through."""
     rows, batch, width = values.shape
@@ -87,7 +125,7 @@ def _through(to: Tensor, place: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Descent:
+class Descent(Summing):
     """Gradient descent w = w - lr * (g + decay * w - pull * a); a dense gradient is never stored.
 
     The proximal term mu (w - c) and a linear term l are one pull: mu (w - c) + l = mu w - mu a with
@@ -114,11 +152,10 @@ class Descent:
             anchor=field.empty(rows, device) if self.pull else None,
         )
 
-    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
-        """One step, fused into the product that is the gradient."""
-        self.products.baddbmm(
-            weight.value, a, b, weight.value, beta=1 - self.lr * weight.decay, alpha=-self.lr
-        )
+    def sum_of(self, weight: Weight) -> Sum:
+        return Sum(weight.value, 1 - self.lr * weight.decay, -self.lr)
+
+    def settle(self, weight: Weight) -> None:
         if weight.anchor is not None:
             weight.value.add_(weight.anchor, alpha=self.lr * self.pull)
 
@@ -127,8 +164,7 @@ class Descent:
         if weight.decay:
             weight.value.mul_(1 - self.lr * weight.decay)
         weight.value.add_(gradient, alpha=-self.lr)
-        if weight.anchor is not None:
-            weight.value.add_(weight.anchor, alpha=self.lr * self.pull)
+        self.settle(weight)
 
     def scattered(self, weight: Weight, place: Tensor, gradient: Tensor) -> None:
         """One step, of the places only where nothing moves the others."""
@@ -163,16 +199,23 @@ class HeavyBall(Descent):
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
         return replace(super().weight(field, rows, device), slot=field.empty(rows, device))
 
-    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
-        """One step, the gradient fused into the momentum's update."""
+    def sum_of(self, weight: Weight) -> Sum:
         assert weight.slot is not None
-        self.products.baddbmm(weight.slot, a, b, weight.slot, beta=self.momentum)
-        self._move(weight, weight.slot)
+        return Sum(weight.slot, self.momentum, 1)
+
+    def settle(self, weight: Weight) -> None:
+        slot = weight.slot
+        assert slot is not None
+        if weight.decay:
+            slot.add_(weight.value, alpha=weight.decay)
+        if weight.anchor is not None:
+            slot.add_(weight.anchor, alpha=-self.pull)
+        weight.value.add_(slot, alpha=-self.lr)
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
         assert weight.slot is not None
         weight.slot.mul_(self.momentum).add_(gradient)
-        self._move(weight, weight.slot)
+        self.settle(weight)
 
     def scattered(self, weight: Weight, place: Tensor, gradient: Tensor) -> None:
         """One step, of all: momentum moves the others."""
@@ -187,16 +230,9 @@ class HeavyBall(Descent):
             slot.add_(value, alpha=-self.lr * weight.decay)
         value.add_(slot)
 
-    def _move(self, weight: Weight, slot: Tensor) -> None:
-        if weight.decay:
-            slot.add_(weight.value, alpha=weight.decay)
-        if weight.anchor is not None:
-            slot.add_(weight.anchor, alpha=-self.pull)
-        weight.value.add_(slot, alpha=-self.lr)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Gathered:
+class Gathered(Summing):
     """What any law of a solver makes of the gradient g + decay * w - pull * a, see `Descent`:
     gradients are gathered, and a step ends when all are there.
 
@@ -228,9 +264,12 @@ class Gathered:
         """Whether weight decay is no part of the gradient that is gathered."""
         return self.solver.law.decoupled or self.solver.clip_norm is not None
 
-    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
+    def sum_of(self, weight: Weight) -> Sum:
         assert weight.gradient is not None
-        self.products.bmm(a, b, weight.gradient)
+        return Sum(weight.gradient, 0, 1)
+
+    def settle(self, weight: Weight) -> None:
+        """The step ends when all gradients are there."""
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
         assert weight.gradient is not None
@@ -266,7 +305,7 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class Accumulate:
+class Accumulate(Summing):
     """Sums gradients in the slot and leaves the parameters alone."""
 
     products: Products
@@ -274,10 +313,12 @@ class Accumulate:
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
         return Weight(value=field.empty(rows, device), slot=field.empty(rows, device))
 
-    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
-        """Add a @ b."""
+    def sum_of(self, weight: Weight) -> Sum:
         assert weight.slot is not None
-        self.products.baddbmm(weight.slot, a, b, weight.slot)
+        return Sum(weight.slot, 1, 1)
+
+    def settle(self, weight: Weight) -> None:
+        """Nothing moves."""
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
         """Add the gradient."""

@@ -312,12 +312,11 @@ class Runner:
 
     def _check_splits(self) -> None:
         """Refuse data of which nothing can be said: one client, or the same tests in every seed."""
-        require(
-            self.num_clients > 1,
-            "dataset.client",
-            "a column with one value",
-            "a column that names two clients or more",
-        )
+        if self.num_clients < 2:
+            raise ConfigError(
+                "all rows are of one client, and advice compares two or more: dataset.client=… "
+                "names the column that tells clients apart"
+            )
         tested = {summary(fed)["tested"] for fed in self.federations.values()}
         if len(self._seeds) > 1 and len(tested) == 1:
             raise ConfigError(

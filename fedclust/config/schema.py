@@ -181,7 +181,7 @@ class RunConfig:
         "method",
         "number of clusters, for every method that needs one; auto: estimated from the data",
         Check(
-            "a number of at least 1, or auto",
+            "a whole number of at least 1, or auto",
             lambda v: v == "auto" or (_is_whole(v) and 1 <= v <= MOST),
         ),
     )
@@ -478,6 +478,15 @@ def objective_of(config: Mapping[str, Any]) -> str:
     return f"{'validation_' * bool(config['validation'])}{headline_of(config)[0]}"
 
 
+_NOT_THERE = "{} is missing; `fedclust run --cfg job` shows all keys"
+
+
+def missing(text: str) -> str:
+    """What to say where OmegaConf finds no value of a key; "" where it says something else."""
+    found = re.search(r"Missing mandatory value: (\S+)", text)
+    return _NOT_THERE.format(found[1]) if found else ""
+
+
 def headline_of(config: Mapping[str, Any]) -> tuple[str, str]:
     """Name and better direction of the score by which a job's task, once imported, judges."""
     node = config.get("task") or PARTS["task"].null or {}
@@ -495,7 +504,7 @@ def resolve(config: DictConfig, extra: Mapping[str, Any]) -> dict[str, Any]:
     check_known(resolved)
     for key in SCHEMA:
         if key not in resolved:
-            raise ConfigError(f"{key} is missing; `fedclust run --cfg job` shows all keys")
+            raise ConfigError(_NOT_THERE.format(key))
     return {**resolved, **extra}
 
 
@@ -505,7 +514,8 @@ def values_of(config: DictConfig) -> dict[Any, Any]:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         own = "ConfigError raised while resolving interpolation: "
-        raise ConfigError(str(error).partition("\n")[0].removeprefix(own)) from error
+        said = str(error).partition("\n")[0]
+        raise ConfigError(missing(said) or said.removeprefix(own)) from error
     assert isinstance(plain, dict)
     written = OmegaConf.to_container(config, resolve=False)
     filled: dict[Any, Any] = _filled(written, plain, plain.get("solver"))
@@ -597,7 +607,7 @@ def seed_list(seeds: object) -> list[int]:
         fine and len(set(listed)) == len(listed),
         "seeds",
         seeds,
-        "a number of seeds of at least 1, or a list of different integers below 2^63 such as "
+        "a whole number of seeds of at least 1, or a list of different integers below 2^63 such as "
         "[0,1,2]",
     )
     return listed

@@ -13,10 +13,15 @@ _SHOWN = 8  # classes that a remark lists
 
 
 def named(dataset: Dataset, fed: Federation, seed: int) -> Federation:
-    """The federation of a seed with names and remarks: those of the dataset, and one on the classes
-    that are tested and that nobody trains on.
+    """The federation of a seed with names and remarks: those of the dataset, and one each on
+    clients without test examples and on classes that are tested and that nobody trains on.
     """
-    fed = replace(fed, names=_names(dataset, fed), remarks=dataset.remarks, raw=dataset.raw)
+    remarks, without = dataset.remarks, int((fed.test.count == 0).sum())
+    if without:
+        verb = "has" if without == 1 else "have"
+        remark = f"{without} of {fed.num_clients} clients {verb} no test examples"
+        remarks = (*remarks, f"{dataset.name}: {remark}, and only the others are tested")
+    fed = replace(fed, names=_names(dataset, fed), remarks=remarks, raw=dataset.raw)
     if not fed.names.classes or fed.pool.task.targets != "classes":
         return fed
     learnt, tested = (

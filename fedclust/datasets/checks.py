@@ -92,14 +92,15 @@ def vanishing(values: npt.NDArray[Any]) -> float:
     return largest if largest < float(np.finfo(np.float32).tiny) else 0.0
 
 
-def checked(dataset: Dataset, *, gaps: bool = False) -> Dataset:
-    """The dataset, once its arrays fit together; with `gaps` a NaN stands for one.
+def checked(dataset: Dataset, what: str = "", *, gaps: bool = False) -> Dataset:
+    """The dataset, once its arrays fit together; with `gaps` a NaN stands for one. Messages speak
+    of `what`, a file, where one was read.
 
     Raises:
         DataError: no examples, one class only, lengths or shapes that differ, or labels outside
             [0, num_classes).
     """
-    name = dataset.name
+    name = what or dataset.name
     if len(dataset.x_train) == 0:
         raise DataError(
             f"{name}: there are no training examples: give a file that holds at least one"
@@ -123,10 +124,11 @@ def checked(dataset: Dataset, *, gaps: bool = False) -> Dataset:
             "at least two classes"
         )
     for part, x in (("training", dataset.x_train), ("test", dataset.x_test)):
-        if x.is_floating_point() and not bool((x.isfinite() | (x.isnan() & gaps)).all()):
+        if x.is_floating_point() and not bool((known := x.isfinite() | (x.isnan() & gaps)).all()):
+            first = int(known.flatten(1).all(1).to(torch.uint8).argmin())
             raise DataError(
                 f"{name}: {part} examples hold values that are not finite, or too large for "
-                "float32: replace them in the file"
+                f"float32, first example {first}: replace them in the file"
             )
     if not bool(torch.isfinite(dataset.scale).all()):
         raise DataError(

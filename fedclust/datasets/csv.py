@@ -52,7 +52,7 @@ class CsvSigns(Ranged):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "separator", self.separator.replace("\\t", "\t"))
+        object.__setattr__(self, "separator", _sign(self.separator))
         for key in ("separator", "decimal"):
             sign = getattr(self, key)
             require(len(sign) == 1 and sign not in '"\n\r', f"dataset.{key}", sign, "one sign")
@@ -193,6 +193,11 @@ class Csv(CsvSigns, Tabular):
         return table.reset_index(level=index) if index else table
 
 
+def _sign(text: str) -> str:
+    """A separator as it is typed: a shell makes no tab of backslash and t."""
+    return text.replace("\\t", "\t")
+
+
 def table_files(what: str, path: Path) -> list[Path]:
     """The files of a table: one, or all .csv or .parquet files of a folder, hidden ones aside.
     Raises `DataError` if there is none, or one is no plain file.
@@ -308,7 +313,9 @@ def _read_table(
     only_named(f"{what}: {path}", filter(None, given))
     names = list(pd.read_csv(path, nrows=0, **how).columns)
     if len(names) == 1 and needed[0] not in names:
-        other = next((sign for sign in ";\t|," if sign in names[0]), None)
+        if re.search(r"[\x00-\x08\x0e-\x1f]", names[0]):
+            raise DataError(f"{what}: {path} holds no text but bytes: is it a table of text?")
+        other = next((sign for sign in (";", "\\t", "|", ",") if _sign(sign) in names[0]), None)
         if other is not None:
             raise DataError(
                 f"{what}: {path} has a single column, {shown(names[0])}: "

@@ -88,8 +88,9 @@ def centre(x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     far = np.zeros(len(parts))
     for place, values in enumerate(parts if x.dtype.itemsize >= 4 else ()):
         known = values[np.isfinite(values)].astype(np.float64)
-        if known.size and abs(known.mean()) > _FAR * known.std() > 0:
-            far[place] = known.mean()
+        with np.errstate(over="ignore", invalid="ignore"):  # of numbers too large for float32
+            if known.size and abs(known.mean()) > _FAR * known.std() > 0:
+                far[place] = known.mean()
     return far if x.ndim == 2 else far[0]
 
 
@@ -115,8 +116,9 @@ def moments(x: Tensor, *, per_channel: bool) -> tuple[Tensor, Tensor]:
     # by NumPy, since threads that meet after every chunk wait for each other on a busy machine
     for part in torch.split(x, chunk):
         values = part.numpy().astype(exact)
-        total += torch.from_numpy(values.sum(0))
-        square += torch.from_numpy(np.square(values, out=values).sum(0))
+        with np.errstate(over="ignore", invalid="ignore"):  # of examples that are refused later
+            total += torch.from_numpy(values.sum(0))
+            square += torch.from_numpy(np.square(values, out=values).sum(0))
     mean, square = total / len(x), square / len(x)
     if per_channel and x.dim() == 4:
         mean, square = mean.mean((1, 2), keepdim=True), square.mean((1, 2), keepdim=True)

@@ -26,6 +26,7 @@ from fedclust.helpers.files import plain_file
 from fedclust.helpers.ranges import AtLeastTwo, Ranged, Side
 
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
+_BEGINNINGS = (b"PK", b"\x93NUMPY")  # of files of np.savez, and of np.save
 _CLIENTS = ("client_train", "client_test", "clients")  # where natural clients are known
 _SHOWN = 5  # absent classes
 _APART = 10  # times the least standard deviation of a row
@@ -141,7 +142,8 @@ class Npz(Ranged):
                 owner=owner,
                 test_owner=test_owner,
                 names=Names(clients=clients),
-            )
+            ),
+            f"npz: {path}",
         )
         return told_of_copies(made)
 
@@ -176,6 +178,11 @@ class Npz(Ranged):
 
 
 def _arrays(path: Path) -> dict[str, _Array]:
+    with path.open("rb") as file:
+        if not file.read(6).startswith(_BEGINNINGS):
+            raise DataError(
+                f"npz: {path} is no file that np.savez has written: save {', '.join(_KEYS)} by it"
+            )
     loaded = np.load(path, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
         raise DataError(

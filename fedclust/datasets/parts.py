@@ -99,6 +99,7 @@ def table_dataset(options: Tabular, table: NamedColumns, name: str, targets: Tar
             fit=fit,
             raw=raw,
         ),
+        table.what,
         gaps=fit is not None and fit.anyway,
     )
     return told_of_copies(made)

@@ -10,7 +10,7 @@ from typing import Any
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from fedclust.config.schema import SCHEMA, allowed
+from fedclust.config.schema import SCHEMA, allowed, missing
 from fedclust.config.tree import choices_with, groups
 from fedclust.helpers.errors import closest, did_you_mean, pasted, some_of, typed
 from fedclust.helpers.extras import install
@@ -59,6 +59,8 @@ def explained(error: Exception, arguments: Sequence[str], sweep: str = "`fedclus
     line, given = _in_one_line(error), Typed.of(arguments)
     if own := _OWN.search(line):  # what `${oc.env:…}` and the like have said themselves
         return own[1]
+    if deleted := missing(line):  # which others refer to
+        return deleted
     for explain in (_no_choice, _wrong_kind, _unquoted):
         if words := explain(line, given):
             return words
@@ -103,6 +105,8 @@ def _wrong_kind(line: str, given: Typed) -> str:
         words = "a number" if line.endswith("Float") else "a whole number"
     if not words and "Cannot convert 'list'" in line:
         words = "one value, not a list"
+    if not words and " to Dict[" in line:
+        words = f"keys with values, as in +{key}.name=value"
     return f"{key}={value or repr(value)} is not allowed: {words}" if text and words else ""
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fedclust.helpers.errors import ConfigError
 from fedclust.models.exchanged import seeded
@@ -40,8 +41,18 @@ def examine(module: nn.Module, x: Tensor, width: int | None = None) -> Found:
             something between passes.
     """
     name = type(module).__name__
+    if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+        raise ConfigError(
+            f"model={name} is not allowed: its lazy layers have no parameters yet; pass it an "
+            "example once where it is made"
+        )
     together, shapes = _watched(copy.deepcopy(module).eval(), x, name)
-    _check_output(together[-1][1], width, name)
+    out = _output(together[-1][1], width, name)
+    if not _finite([out]) and _finite(module.parameters()):  # others are drawn later
+        raise ConfigError(
+            f"model={name} is not allowed: it returns numbers that are not finite for two examples "
+            "before any training"
+        )
     _check_alone(module, x, together, name)
     training = copy.deepcopy(module).train()
     before = {key: value.clone() for key, value in training.named_buffers()}
@@ -136,8 +147,8 @@ def _takes(module: nn.Module, x: Tensor) -> bool:
     return True
 
 
-def _check_output(out: object, width: int | None, name: str) -> None:
-    """Refuse anything but a row of numbers for each of two examples."""
+def _output(out: object, width: int | None, name: str) -> Tensor:
+    """What a module returns, a row of numbers for each of two examples, or ConfigError."""
     if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.numel()):
         got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise ConfigError(
@@ -148,6 +159,7 @@ def _check_output(out: object, width: int | None, name: str) -> None:
             f"model={name} returns {out.shape[1]} numbers for an example, and these data need "
             f"{width}: its last layer must have num_classes outputs"
         )
+    return out
 
 
 def _check_alone(
@@ -193,6 +205,10 @@ def _check_kept(module: nn.Module, before: dict[str, object], name: str) -> None
                 f"model={name} is not allowed: a pass changes its attribute {key}, which is no "
                 "part of what is sent and saved; make it a buffer by register_buffer"
             )
+
+
+def _finite(some: Iterable[Tensor]) -> bool:
+    return all(bool(x.isfinite().all()) for x in some)
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.config.schema import chooses, is_setting, tells_arms_apart
+from fedclust.config.schema import SCHEMA, chooses, is_setting, tells_arms_apart
 from fedclust.metrics import headline_of
 from fedclust.report.formats import sign
 from fedclust.report.runs import Curve, Run
@@ -305,8 +305,9 @@ def _differing_keys(runs: Sequence[Run], wanted: Callable[[str], bool]) -> dict[
     """The wanted overridden keys that differ among the runs, each with its shortest clear name."""
     given = dict.fromkeys(key for run in runs for key in _overrides(run) if wanted(key))
     differing = [key for key in given if len({_comparable(_value(run, key)) for run in runs}) > 1]
-    short = Counter(key.rpartition(".")[2] for key in differing)
-    return {key: s if short[s := key.rpartition(".")[2]] == 1 else key for key in differing}
+    # a part of a key that is a key itself would be taken for that one
+    short = Counter([*SCHEMA, *(key.rpartition(".")[2] for key in differing if "." in key)])
+    return {key: s if short[s := key.rpartition(".")[2]] < 2 else key for key in differing}
 
 
 def _value(run: Run, key: str) -> str:

@@ -82,6 +82,7 @@ def _joined(parts: Sequence[Run]) -> Run:
         status=_status(parts),
         curves={name: _curve([part.curves.get(name) for part in parts], parts) for name in names},
         parts=tuple(parts),
+        place=min(part.place for part in parts),
     )
 
 

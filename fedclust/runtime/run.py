@@ -119,7 +119,7 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
         device = next(iter(job.federations.values())).pool.x.device
         if precision := simulated(folder.config.get("precision", "highest"), device):
             progress.remark(precision, of_method=False)
-        if full := short_of_disk(job, folder.path, first):
+        if full := short_of_disk(job, folder.config, folder.path, first):
             progress.warn(full)
         last = job.rounds - 1
         if 0 < first < job.rounds and job.is_evaluated(first - 1):
@@ -272,9 +272,7 @@ def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, in
     Counted are models of the server, a cohort and the State (before and after a round), the test
     table and the method's `tables`; neither the data nor what an engine computes with.
     """
-    clusters = max(
-        (k for _, k in _numbers(config.get("algorithm"), "", ("num_clusters",))), default=1
-    )
+    clusters = _clusters(config)
     cohort = _cohort(config, num_clients)
     kept = models_per_client(job.algorithm) * num_clients
     longest = max(
@@ -305,6 +303,12 @@ def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, in
     return {f"{what}{together}": seeds * size for what, size in bytes_of.items()} | dict(tables)
 
 
+def _clusters(config: Mapping[str, Any]) -> int:
+    """The most models of the server that any part of the method speaks of."""
+    numbers = _numbers(config.get("algorithm"), "", ("num_clusters",))
+    return max((k for _, k in numbers), default=1)
+
+
 def _cohort(config: Mapping[str, Any], num_clients: int) -> int:
     """How many of all clients take part in a round, if none drops out."""
     share: int = round(config.get("participation", 0) * num_clients)  # as scenarios do
@@ -312,11 +316,14 @@ def _cohort(config: Mapping[str, Any], num_clients: int) -> int:
     return max(1, size)
 
 
-def short_of_disk(job: Job, folder: Path, first: int) -> str:
+def short_of_disk(job: Job, config: Mapping[str, Any], folder: Path, first: int) -> str:
     """What to say where a job's checkpoints, two and the next, do not fit on the disk, or ""."""
     num_clients = min(fed.num_clients for fed in job.federations.values())
-    kept = models_per_client(job.algorithm) * num_clients * len(job.federations)
-    needed = 4 * job.engine.layout.num_params * kept * (1 if first else 3)
+    traits = traits_of(job.algorithm)
+    server = _clusters(config) * (1 + traits.moments) if traits.sends else 0
+    kept = server + models_per_client(job.algorithm) * num_clients
+    each = 4 * job.engine.layout.num_params * kept * len(job.federations)
+    needed = each * (1 if first else 3)
     free = shutil.disk_usage(folder).free
     if needed <= free:
         return ""

@@ -224,15 +224,22 @@ def test_tables_of_all_pairs_of_clients_are_counted(
     check_memory(job, config_of("fedavg"), 1_000)
 
 
-@pytest.mark.parametrize(("free", "told"), [(3 * 2 * 8 * MODEL, False), (1000, True)])
+@pytest.mark.parametrize(
+    ("algorithm", "models"), [("local", 8), ("fedavg", 1), ("ifca", 4), ("lcfl", 12)]
+)
 def test_a_disk_too_small_for_the_checkpoints_is_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int, told: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, algorithm: str, models: int
 ) -> None:
-    """Eight clients with a model each, two seeds, three checkpoints while the third is written."""
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
-    said = short_of_disk(job_of("local"), tmp_path, 0)
-    assert said.startswith("the checkpoints of this job take 122 ") == told
-    assert short_of_disk(job_of("fedavg"), tmp_path, 0) == ""
+    """Eight clients, four clusters, two seeds; three checkpoints while the third is written."""
+    enough = 3 * 2 * models * MODEL
+
+    def said(free: int, first: int = 0) -> str:
+        monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+        return short_of_disk(job_of(algorithm), config_of(algorithm), tmp_path, first)
+
+    assert said(enough) == ""
+    assert said(enough - 1).startswith("the checkpoints of this job take ")
+    assert said(enough // 3, first=1) == "", "the next one alone, of a job that goes on"
 
 
 FINDERS = "diffnorm, fedclust, flhc, flux, gradcos, hcfl, kmeans_models, lcfed, lcfl, ocfl, pacfl"

@@ -137,7 +137,7 @@ def test_each_method_is_searched_by_what_it_reads() -> None:
         (["dataset.data_seed=0"], "tested on the same rows"),
         (
             ["dataset.client=a1", "dataset.features=[a,b]"],
-            "a column that names two clients or more",
+            "all rows are of one client, and advice compares two or more: dataset.client=…",
         ),
         (
             ["dataset.label=a1", "dataset.features=[a,b]"],

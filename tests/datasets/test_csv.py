@@ -237,7 +237,7 @@ def test_whole_numbers_of_any_length_are_read(path: Path) -> None:
         (TABLE.replace("train", "test"), COLUMNS, "leaves no row to train on"),
         (TABLE.splitlines()[0], COLUMNS, "holds no row below its first line"),
         ("", {}, "cannot read"),
-        ("\x00\x01\x02\n\x00,,,", {}, "no column label"),
+        ("\x00\x01\x02\n\x00,,,", {}, "holds no text but bytes: is it a table of text?"),
         ("a;label\n1;2\n", {}, "has a single column, a;label: 'dataset.separator=\";\"' reads it"),
         (
             "a,label\n1,2\n",

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +128,9 @@ def test_npz_missing_damaged_or_not_finite(tmp_path: Path) -> None:
     with refused(DataError, r"cannot read .*own.npz"):
         Npz(path=str(path)).load()
     path.write_text("hello")
-    with pytest.raises(DataError, match="cannot read"):
+    with pytest.raises(
+        DataError, match=r"own.npz is no file that np.savez has written: save x_train"
+    ):
         Npz(path=str(path)).load()
     np.save(tmp_path / "one.npy", X)
     with pytest.raises(DataError, match=r"one.npy holds one array, .* np.savez writes the file"):
@@ -135,11 +138,20 @@ def test_npz_missing_damaged_or_not_finite(tmp_path: Path) -> None:
     bad = X.astype(np.float32)
     bad[3, 1, 1] = np.nan
     save(path, bad, bad[:2] * 0)
-    with pytest.raises(DataError, match="training examples hold values that are not finite"):
+    said = rf"npz: {path}: training examples hold values that are not finite, .* first example 3:"
+    with pytest.raises(DataError, match=said):
         Npz(path=str(path)).load()
-    save(path, X.astype(np.float64), np.full((2, 4, 4), 1e300))
-    with pytest.raises(DataError, match=r"test examples hold .* too large for float32"):
-        Npz(path=str(path)).load()
+    huge = np.full((12, 4, 4), 1e300)
+    for train, test in (
+        (X.astype(np.float64), huge[:2]),
+        (huge * (np.arange(12) - 6)[:, None, None], X),
+    ):
+        save(path, train, test[:2].astype(np.float64))
+        with (
+            warnings.catch_warnings(action="error"),
+            pytest.raises(DataError, match=r"examples hold .* too large for float32"),
+        ):
+            Npz(path=str(path)).load()
 
 
 def write_images(folder: Path, classes: tuple[str, ...] = ("cat", "dog")) -> None:

@@ -291,6 +291,19 @@ def test_a_class_that_a_draw_leaves_to_tests_only_is_told(tmp_path: Path) -> Non
     assert said == [f"t: nobody trains on class N/A in seed {s}, but it is tested" for s in rare]
 
 
+def test_clients_without_tests_are_told(tmp_path: Path) -> None:
+    """Each of the clients, but the first, has rows for training alone."""
+    first = TABLE["who"].eq(TABLE["who"].iloc[0])
+    part = np.where(first & (TABLE.index % 2 == 1), "test", "train")
+    dataset = load(TABLE.assign(part=part), tmp_path, split="part")
+    (fed,) = federate(dataset, Natural(), range(1), CPU).values()
+    number = fed.num_clients
+    said = (
+        f"t: {number - 1} of {number} clients have no test examples, and only the others are tested"
+    )
+    assert said in fed.remarks
+
+
 def test_every_client_tests_on_its_classes_by_their_shares(tmp_path: Path) -> None:
     table = pd.concat([TABLE] * 5, ignore_index=True).assign(
         label=np.arange(300) // 3 % 5 == 0, who=[f"h{i % 3}" for i in range(300)]

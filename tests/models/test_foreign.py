@@ -67,6 +67,8 @@ class Odd(nn.Module):
             case "counter":
                 self.calls += 1
                 return out * self.calls
+            case "nan":
+                return out * torch.nan
         return out
 
 
@@ -147,6 +149,7 @@ def test_our_own_models_stay_what_they_are() -> None:
         (nn.Sequential(nn.Linear(6, 3), nn.Flatten(0)), r"returns \(6,\) for two examples"),
         (nn.Linear(6, 9), "returns 9 numbers for an example, and these data need 3"),
         (nn.Linear(6, 13), "returns 13 numbers for an example, and these data need 3"),
+        (nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), "its lazy layers have no parameters yet"),
         (Odd("softmax"), "depends on the other examples of the batch, first in Odd"),
         (nn.Sequential(nn.Linear(6, 6), nn.Softmax(0), nn.Linear(6, 3)), r"first in 1 \(Softmax\)"),
         (
@@ -156,6 +159,7 @@ def test_our_own_models_stay_what_they_are() -> None:
             "where it takes two of them together",
         ),
         (Odd("dropout"), "draws random numbers in evaluation"),
+        (Odd("nan"), "returns numbers that are not finite"),
         (Odd("counter"), "a pass changes its attribute calls"),
     ],
 )

@@ -41,7 +41,7 @@ class Normed(nn.Module):
 
 def saved(folder: Path, module: nn.Module) -> tuple[str, dict[str, Tensor]]:
     own = module.state_dict().items()
-    state = {key: torch.randn(value.shape).to(value.dtype) for key, value in own}
+    state = {key: torch.rand(value.shape).to(value.dtype) for key, value in own}
     torch.save(state, folder / "weights.pth")
     return str(folder / "weights.pth"), state
 

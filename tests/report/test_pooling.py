@@ -8,6 +8,7 @@ import pytest
 from made_up import job, plain
 
 from fedclust.papers.reports import contents
+from fedclust.report.sweep import write_sweep
 
 
 @pytest.mark.full
@@ -41,6 +42,19 @@ def test_methods_with_other_seeds_are_in_the_same_federation(tmp_path: Path) -> 
     said = contents(tmp_path)
     assert [arm.setting for arm in said.arms] == ["", "", ""]
     assert [arm.run.seeds for arm in said.arms] == [(0, 1, 2, 3), (0, 1, 2), (0, 1)]
+
+
+def test_seeds_that_are_jobs_keep_the_order_of_the_sweep(tmp_path: Path) -> None:
+    for name in ("local", "fedavg"):
+        for seed in (0, 1):
+            given = {"config": {"seeds": [seed]}, "overrides": [f"seeds=[{seed}]"]}
+            job(tmp_path / f"{name}{seed}", name, seeds=(seed,), rounds=4, **given)
+    names = ("local0", "local1", "fedavg0", "fedavg1")
+    write_sweep(tmp_path, [(place, name, "") for place, name in enumerate(names)])
+    assert [(arm.label, arm.run.seeds) for arm in contents(tmp_path).arms] == [
+        ("local", (0, 1)),
+        ("fedavg", (0, 1)),
+    ]
 
 
 @pytest.mark.parametrize("finished", [True, False])

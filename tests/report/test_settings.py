@@ -56,6 +56,12 @@ def test_arms_on_files_of_long_paths_are_named_by_the_files() -> None:
     assert [arm.label for arm in arms(runs)] == [f"{one}, path={one}" for one in ("a.csv", "b.csv")]
 
 
+def test_a_key_whose_end_is_another_key_is_named_whole() -> None:
+    given = [[f"model.norm={norm}", f"model.width={width}"] for norm, width in (("a", 1), ("b", 2))]
+    runs = [Run(Path(), {"overrides": one, "choices": {}}, {}, {}) for one in given]
+    assert [arm.label for arm in arms(runs)] == ["model.norm=a, width=1", "model.norm=b, width=2"]
+
+
 def curve(top: float, rounds: int = 6) -> list[list[float]]:
     return [[top * (t + 1) / rounds, top * (t + 1) / rounds + 0.01] for t in range(rounds)]
 

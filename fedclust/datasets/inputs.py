@@ -333,6 +333,8 @@ def _check(table: NamedColumns, columns: Sequence[Column], wanted: Tabular) -> N
     if unsaid or some:
         what = "words" if not some else f"all of {_columns(some)} as words"
         faults[-1] += f"; {wanted.also(some, rest=bool(unsaid))} reads {what}"
+    if unsaid and not listed(wanted.owners):
+        faults[-1] += "; dataset.client names the column of the clients"
     for one in words:
         if lacking := sorted({*one.words[~one.gaps].tolist()} - {*one.known}):
             where = f"{few(lacking)} in column {one.name}"

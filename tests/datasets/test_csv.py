@@ -208,6 +208,7 @@ def test_whole_numbers_of_any_length_are_read(path: Path) -> None:
             {},
             "has words in columns who (b in row 1), land (north in row 1), part (train in row",
         ),
+        (TABLE, {}, "reads words; dataset.client names the column of the clients;"),
         (TABLE, {"features": ["age"], "split": "land"}, "north in column land, row 1: train or"),
         (TABLE, {"client": "part", "group": "land"}, "client train in the groups north and south"),
         (

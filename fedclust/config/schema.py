@@ -478,15 +478,6 @@ def objective_of(config: Mapping[str, Any]) -> str:
     return f"{'validation_' * bool(config['validation'])}{headline_of(config)[0]}"
 
 
-_NOT_THERE = "{} is missing; `fedclust run --cfg job` shows all keys"
-
-
-def missing(text: str) -> str:
-    """What to say where OmegaConf finds no value of a key; "" where it says something else."""
-    found = re.search(r"Missing mandatory value: (\S+)", text)
-    return _NOT_THERE.format(found[1]) if found else ""
-
-
 def headline_of(config: Mapping[str, Any]) -> tuple[str, str]:
     """Name and better direction of the score by which a job's task, once imported, judges."""
     node = config.get("task") or PARTS["task"].null or {}
@@ -496,6 +487,15 @@ def headline_of(config: Mapping[str, Any]) -> tuple[str, str]:
             import_module(module)
     score = getattr(getattr(sys.modules.get(module), name, None), "score", None)
     return ("accuracy", "higher") if score is None else (score.name, score.better)
+
+
+_NOT_THERE = "{} is missing; `fedclust run --cfg job` shows all keys"
+
+
+def missing(text: str) -> str:
+    """What to say where OmegaConf finds no value of a key; "" where it says something else."""
+    found = re.search(r"Missing mandatory value: (\S+)", text)
+    return _NOT_THERE.format(found[1]) if found else ""
 
 
 def resolve(config: DictConfig, extra: Mapping[str, Any]) -> dict[str, Any]:

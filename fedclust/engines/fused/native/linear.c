@@ -13,10 +13,11 @@
 
 #define EXAMPLES 5                    /* of a tile of outputs, */
 #define OUTPUTS (LANES == 16 ? 5 : 2) /* and the outputs: their sums are to stay in the registers */
-#define MOVED (LANES == 16 ? 8 : LANES == 8 ? 6 : 4)   /* outputs whose weights are moved together, likewise */
-#define STRIP (128 << 10)             /* bytes of the inputs that the second cache keeps beside weights */
-#define WIDTH 1024                    /* inputs of a part */
-#define SHARE 4                       /* parts for every thread, so that none waits long for the others */
+/* Outputs whose weights are moved together, likewise. */
+#define MOVED (LANES == 16 ? 8 : LANES == 8 ? 6 : 4)
+#define STRIP (128 << 10) /* bytes of the inputs that the second cache keeps beside weights */
+#define WIDTH 1024        /* inputs of a part */
+#define SHARE 4           /* parts for every thread, so that none waits long for the others */
 
 typedef float loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias)); /* anywhere in memory */
 

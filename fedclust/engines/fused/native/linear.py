@@ -16,8 +16,8 @@ from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Rule
 from fedclust.engines.fused.weights import Weight
 
-# numbers of the weights from which, and examples of a batch up to which PyTorch's products are
-# slower: those read such weights four times in a step, and this code three times
+# numbers of the weights from which, and examples of a batch up to which this pays: PyTorch's three
+# products read the weights three times in a step and write them once, this code reads them twice
 _LARGE, _FEW = 1 << 18, 16
 
 compiled = partial(library, "linear")
@@ -44,7 +44,7 @@ class CompiledLinearStep(LinearStep):
         assert self.rule is not None
         into, (rows, batch, outputs) = self.rule.sum_of(self.weight), self.out.shape
         assert into is not None
-        self.code, self.into = code, into
+        self.code = code
         self.job = _Linear(
             rows=rows,
             batch=batch,

@@ -28,7 +28,7 @@ _PARTS = (
     ("not run", (NOT_RUN,), "#e2e2e2"),
 )
 _WIDTH, _BAR = 760, 22  # pixels
-_LETTER = 7.2  # of a legend's text
+_LETTER = 6.4  # of a legend's text; with more its end would be cut off
 
 
 def _counted(count: Mapping[str, int]) -> dict[str, int]:

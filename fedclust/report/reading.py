@@ -28,7 +28,7 @@ _COLUMNS = {
 }
 # no job of a report lies in these; `trials` are those of a search
 _BELOW = (".hydra", "arrays", "checkpoints", "clients", "report", "trials")
-_NAMED = 4  # jobs of earlier sweeps
+_NAMED = 4  # jobs of other sweeps
 # what a report looks into of a config
 _MAPPINGS = ("choices", "scale", "report", "tags", "partition")
 _LISTS = ("overrides", "scores")
@@ -116,17 +116,17 @@ def left_out(folder: Path, known: Mapping[Path, Run]) -> list[str]:
 
 
 def _joined(sweep: Sweep, known: Mapping[Path, Run]) -> list[str]:
-    """A line on the runs of the tables that an earlier sweep of the same name has computed."""
+    """A line on the runs of the tables that another sweep of the same name has computed."""
     own = {identity(run) for where, run in known.items() if where in sweep.jobs}
-    earlier = [
+    others = [
         where.name
         for where, run in known.items()
         if where.parent == sweep.folder and identity(run) not in own
     ]
-    if not own or not earlier:
+    if not own or not others:
         return []
-    jobs = counted(len(earlier), "job")
-    return [f"{jobs} of earlier sweeps of this name: {some_of(earlier, _NAMED)}"]
+    jobs, verb = counted(len(others), "job"), "is" if len(others) == 1 else "are"
+    return [f"{jobs} of other sweeps of this name {verb} shown too: {some_of(others, _NAMED)}"]
 
 
 def read_run(folder: Path) -> Run:

@@ -135,7 +135,7 @@ def test_named_sweeps_add_up_in_the_order_given(tmp_path: Path) -> None:
     write_sweep(tmp_path, [(0, "z", ""), (1, "y", "")])
     report = contents(tmp_path)
     assert [arm.label for arm in report.arms] == ["z", "y", "a"]
-    assert report.banners == ["1 job of earlier sweeps of this name: a"]
+    assert report.banners == ["1 job of other sweeps of this name is shown too: a"]
 
 
 @pytest.mark.parametrize("name", ["default", "mine"])
@@ -156,7 +156,7 @@ def test_fewer_seeds_of_the_same_jobs_are_no_other_sweep(tmp_path: Path, name: s
         ]
     else:
         assert len(report.arms) == 4
-        assert report.banners == [f"2 jobs of earlier sweeps of this name: {other}"]
+        assert report.banners == [f"2 jobs of other sweeps of this name are shown too: {other}"]
 
 
 def with_versions(folder: Path, version: str, commit: str) -> None:

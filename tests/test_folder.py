@@ -102,8 +102,8 @@ def test_a_config_spelt_otherwise_is_the_same(path: Path) -> None:
     with held(path, solver={"lr": 0}, common={"new": 1}) as same:
         assert same.load(CPU)[0] == 0
     assert same.config["dataset"] == {"_target_": "d", "root": "a"}, "where the files lie stays"
-    for other in ({"lr": 1e-9}, {"lr": False}, {"lr": 0, "momentum": 0}):
-        with pytest.raises(RunFolderError, match="belongs to another config"):
+    for other, key in (({"lr": 1e-9}, "lr"), ({"lr": False}, "lr"), ({"lr": 0, "m": 0}, "m")):
+        with pytest.raises(RunFolderError, match=rf"another config, by solver\.{key};"):
             folder(path, solver=other, common={}).check()
 
 

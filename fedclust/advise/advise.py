@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from fedclust.advise.crossed import calibration, relations
 from fedclust.advise.differences import differences
 from fedclust.advise.evidence import agreed, agreement, p_value, together
@@ -51,9 +53,12 @@ def advise(
     one = runner.all()
     shares = together(one.labels)
     groups = agreed(shares)
+    count = int(groups.max()) + 1
     found = agreement(one.labels) if len(one.seeds) > 1 else math.nan
     tested = {choice: runner.tested(one, choice) for choice in one.scores}
-    evidence = Evidence(int(groups.max()) + 1, found, _permuted(runner, one, asked.permutations))
+    evidence = Evidence(count, found, _permuted(runner, one, asked.permutations))
+    if not evidence.agrees:
+        groups = np.zeros_like(groups)  # nothing is told of groups that are chance
     margin = asked.margin or _usual_margin(one)
     scores = {choice: one.sign * values for choice, values in one.scores.items()}
     made = verdict(scores, one.redrawn, margin, evidence, one.rows)

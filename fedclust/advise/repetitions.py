@@ -32,12 +32,12 @@ from fedclust.config.schema import headline_of
 from fedclust.config.values import Parts
 from fedclust.core.federation import summary
 from fedclust.core.types import Federation, Split
-from fedclust.helpers.errors import ConfigError, DivergedError, require
+from fedclust.helpers.errors import ConfigError, DataError, DivergedError, counted, require
 from fedclust.metrics import METRICS
 from fedclust.metrics.judged import OVER
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Progress, Silent
-from fedclust.runtime.run import run
+from fedclust.runtime.run import check_clusters, run
 from fedclust.runtime.trained import Trained
 from fedclust.tuning.one_search import Search
 from fedclust.tuning.record import seeds_of
@@ -156,13 +156,19 @@ class Runner:
         for end in filter(None, OVER):
             self._score = self._score.removesuffix(end)
         self._scores = () if self.metric == headline else (self._score,)
-        self._job("tests", on_tests(first, self._seeds, self._scores))  # refuses one that is none
+        try:
+            self._job("tests", on_tests(first, self._seeds, self._scores))
+        except ConfigError as error:  # the score is none
+            raise ConfigError(str(error).replace("scores=", "metric=", 1)) from error
         allowed = "a score of predictions such as accuracy, f1_macro, auroc_over_clients or mae"
         require(self.metric in METRICS, "metric", self.metric, allowed)
         self.arms = [
             Arm(choice, search, settings(search.space, budget, self.num_clients))
             for choice, search in searches
         ]
+        for arm in self.arms:  # before anything is computed
+            for one in arm.settings:
+                check_clusters(arm.search.resolved(one), self.num_clients)
 
     @property
     def num_clients(self) -> int:
@@ -317,6 +323,15 @@ class Runner:
                 "all rows are of one client, and advice compares two or more: dataset.client=… "
                 "names the column that tells clients apart"
             )
+        for fed in self.federations.values():
+            fewest = int(fed.train.count.argmin())
+            if int(fed.train.count[fewest]) < 2:
+                name = fed.names.clients[fewest] if fed.names.clients else fewest
+                raise DataError(
+                    f"client {name} has {counted(int(fed.train.count[fewest]), 'row')} besides its "
+                    "test rows, and needs two, one to train on and one to choose settings by: "
+                    "partition.min_train=2 leaves such clients out"
+                )
         tested = {summary(fed)["tested"] for fed in self.federations.values()}
         if len(self._seeds) > 1 and len(tested) == 1:
             raise ConfigError(

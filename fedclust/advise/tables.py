@@ -76,7 +76,10 @@ def sites_table(advice: Advice) -> Table:
         f"“Too few rows”: fewer than {FEWEST} test rows in a repetition, or an interval around 0 "
         f"that is wider than ± {sized(advice, SMALL * advice.margin)}."
     )
-    each = "Of each client by itself: the intervals are not corrected for the number of clients."
+    each = (
+        "Gains and loses: by Holm's correction for all clients that are told of. The intervals are "
+        "those of each client by itself, at least as wide as so few test rows allow."
+    )
     return Table(
         name="clients",
         title="Who gains and who loses",

@@ -33,7 +33,9 @@ CHOICES = {
 FILE, TRAINED = "verdict.json", "trained"  # where a verdict is written, and its key of a folder
 ALPHA = 0.05
 STABLE = 0.5  # least mean adjusted Rand index between repetitions of groups that are claimed
-_MOST_REPETITIONS = 100
+# repetitions of the same rows that are still advised: beyond, an interval hardly shrinks, and its
+# width is itself known to a quarter only, from ten of them
+_MOST_REPETITIONS = 30
 _MOST_TIMES = 100  # as many rows, beyond which nobody is told a number
 
 
@@ -52,12 +54,17 @@ class Evidence:
     agreement: float
     p: float
 
+    @property
+    def agrees(self) -> bool:
+        """Whether repetitions are alike enough to name the groups that most of them agree on."""
+        return self.count > 1 and self.agreement >= STABLE
+
     def doubts(self) -> tuple[str, ...]:
         """Why a lead of the groups is not believed; nothing where it is."""
         found = []
         if self.count < 2:
             found.append("the repetitions agree on no two groups")
-        elif self.agreement < STABLE:
+        elif not self.agrees:
             found.append(
                 f"the groups differ from repetition to repetition (adjusted Rand index "
                 f"{self.agreement:.2f}, and {STABLE:g} is needed)"
@@ -74,7 +81,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Needed:
-    """What would decide between two choices: so many more repetitions, or so many more rows.
+    """What would decide between choices: so many more repetitions, or so many more rows.
 
     Attributes:
         repetitions: in all; None where no number of them is enough.
@@ -161,8 +168,8 @@ def verdict(
     gains = over_all(simplest)
     if not undecided:
         return Verdict("enough", simplest, best, left, gains)
-    widest = undecided.get(best) or max(undecided.values(), key=lambda one: one.high)
-    needed = _needed(widest, redrawn, margin, rows)
+    every = [_needed(one, redrawn, margin, rows) for one in undecided.values()]
+    needed = max(every, key=lambda one: (one.rows or 0, one.repetitions or 0))
     return Verdict("open", simplest, best, left, gains, needed=needed)
 
 

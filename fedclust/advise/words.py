@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from fedclust.advise.crossed import Relation
 from fedclust.advise.differences import Difference
 from fedclust.advise.repetitions import Repetitions
-from fedclust.advise.verdict import CHOICES, GROUPS, Evidence, Verdict
+from fedclust.advise.verdict import ALPHA, CHOICES, GROUPS, STABLE, Evidence, Verdict
 from fedclust.helpers.errors import some_of
 from fedclust.report.formats import factor, in_percent, inside, show, title
-from fedclust.report.statistics.paired import Paired, paired
+from fedclust.report.statistics.paired import Paired, holm, paired
 
 SMALL = 10  # margins; where half an interval around 0 is wider, a client is too small to tell
 FEWEST = 3  # test rows of a client that is told of
@@ -32,7 +32,8 @@ class Advice:
     Attributes:
         names: of the clients, in their order.
         together: [M, M] share of the repetitions in which two clients are in one group.
-        groups: [M] those that most repetitions agree on.
+        groups: [M] those that most repetitions agree on; one where the groups of two repetitions
+            are not alike.
         trained: the folder of the job in which the verdict's choice was trained on all rows.
         differences: of these groups, see `fedclust.advise.differences`.
         relations: of these groups, see `fedclust.advise.crossed`.
@@ -75,6 +76,7 @@ class Advice:
         found = []
         for group in range(int(self.groups.max()) + 1):
             names = [self.names[place] for place in np.flatnonzero(self.groups == group).tolist()]
+            names = [f'"{name}"' if "," in name else name for name in names]
             found.append(
                 f"{names[0]} alone" if len(names) == 1 else f"{{{some_of(names, _SHOWN)}}}"
             )
@@ -153,11 +155,21 @@ def _over_others(advice: Advice) -> str:
 def _of_groups(advice: Advice) -> list[str]:
     """What is known of the groups."""
     known, made = advice.evidence, advice.verdict
-    lines = [
-        "The groups that most repetitions agree on: "
-        f"{'; '.join(advice.members()) if known.count > 1 else 'none, all clients together'} "
-        f"(adjusted Rand index between repetitions {known.agreement:.2f})."
-    ]
+    if known.agrees:
+        lines = [
+            f"The groups that most repetitions agree on: {'; '.join(advice.members())} (adjusted "
+            f"Rand index between repetitions {known.agreement:.2f})."
+        ]
+    elif known.count > 1:
+        lines = [
+            "The repetitions agree on no groups: the adjusted Rand index between those of two "
+            f"repetitions is {known.agreement:.2f}, and from {STABLE:g} on groups are named."
+        ]
+    else:
+        lines = [
+            "The groups that most repetitions agree on: none, all clients together (adjusted Rand "
+            f"index between repetitions {known.agreement:.2f})."
+        ]
     if advice.differences:
         label, *inputs = advice.differences
         most = [f"{one.what} {one.size:.2f}" for one in inputs[:_INPUTS]]
@@ -232,6 +244,7 @@ class Site:
         means: of the score by choice, NaN where it is not defined.
         gain: of the verdict's choice over each client alone, or of one model where that is it; None
             where fewer than two repetitions define it.
+        p: of no gain, by Holm's correction for all clients that are not small; 1 without.
         is_small: whether it has hardly a test row, or an interval around 0 so wide that nothing is
             said.
     """
@@ -241,6 +254,7 @@ class Site:
     means: Mapping[str, float]
     gain: Paired | None
     is_small: bool
+    p: float = 1.0
 
     @property
     def says(self) -> str:
@@ -249,9 +263,9 @@ class Site:
             return "not defined here"
         if self.is_small:
             return "too few rows to tell"
-        if self.gain.low > 0:
-            return "gains"
-        return "loses" if self.gain.high < 0 else "cannot be told"
+        if self.p >= ALPHA:
+            return "cannot be told"
+        return "gains" if self.gain.mean > 0 else "loses"
 
 
 def pair_of(made: Verdict) -> tuple[str, str]:
@@ -270,13 +284,40 @@ def sites(advice: Advice) -> list[Site]:
         gaps = (advice.repetitions.sign * (by[chosen] - by[other])).dropna().to_numpy()
         first = own.iloc[0]
         train, test = int(first["train_count"]), int(first["test_count"])
-        gain = paired(gaps, test / max(1, train)) if len(gaps) > 1 else None
+        gain = _of_rows(gaps, advice.metric, test, train) if len(gaps) > 1 else None
         around_0 = gain is not None and gain.low <= 0 <= gain.high
-        wide = gain is not None and gain.high - gain.mean > SMALL * advice.margin
+        wide = gain is not None and (
+            max(gain.high - gain.mean, gain.mean - gain.low) > SMALL * advice.margin
+        )
         is_small = test < FEWEST or (around_0 and wide)
         means = {str(choice): float(values.mean()) for choice, values in by.items()}
         found.append(Site(str(name), train + test, means, gain, is_small))
-    return found
+    told = [one for one in found if one.gain is not None and not one.is_small]
+    corrected = holm([one.gain.p for one in told if one.gain is not None])
+    p = {one.name: float(value) for one, value in zip(told, corrected, strict=True)}
+    return [replace(one, p=p.get(one.name, 1.0)) for one in found]
+
+
+def _of_rows(gaps: NDArray[np.float64], metric: str, test: int, train: int) -> Paired:
+    """A client's mean gain [R], R at least 2, with an interval that so few test rows can give and
+    its p value.
+
+    Of a score in percent two models differ on a row by -1, 0 or 1. With a mean gain g the variance
+    of that is at least |g| (1 - |g|), however alike the repetitions are. Where g is 0 or 1, one row
+    of all that were tested may have been another.
+    """
+    from scipy.special import stdtrit
+
+    redrawn = test / max(1, train)
+    gain = paired(gaps, redrawn)
+    if not in_percent(metric) or not test:
+        return replace(gain, p=gain.student())
+    one_row = min(0.5, 1 / (gain.n * test))
+    size = min(max(abs(gain.mean), one_row), 1 - one_row)
+    error = math.sqrt(size * (1 - size) / test * (1 / gain.n + redrawn))
+    half = max(gain.high - gain.mean, float(stdtrit(gain.n - 1, 1 - ALPHA / 2)) * error)
+    gain = replace(gain, low=gain.mean - half, high=gain.mean + half)
+    return replace(gain, p=gain.student(), low=max(-1.0, gain.low), high=min(1.0, gain.high))
 
 
 def gained(advice: Advice, one: Paired) -> str:
@@ -288,14 +329,19 @@ def shown(metric: str, one: Paired, margin: float) -> str:
     """A mean difference of a metric with its interval."""
     times = factor(metric)
     places = 1 if in_percent(metric) else digits(margin)
-    mean, low, high = (f"{times * value:+.{places}f}" for value in (one.mean, one.low, one.high))
+    values = [times * value for value in (one.mean, one.low, one.high)]
+    if values[1] * values[2] > 0:  # the end that is nearer to zero is not to look like it
+        nearest = min(map(abs, values[1:]))
+        places = max(places, min(places + 2, math.ceil(-math.log10(2 * nearest))))
+    # less by a rounded -0, which is 0
+    mean, low, high = (f"{round(value, places) + 0.0:+,.{places}f}" for value in values)
     return f"{mean} [{low}, {high}]{' points' if in_percent(metric) else ''}"
 
 
 def sized(advice: Advice, size: float) -> str:
     """A difference without its sign, as a reader sees the metric."""
     if in_percent(advice.metric):
-        return f"{100 * size:g} points"
+        return f"{100 * size:g} point{'s' if size != 0.01 else ''}"
     return f"{size:.2g}"
 
 

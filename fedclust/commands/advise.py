@@ -78,6 +78,7 @@ def _advise(given: Typed, console: Console) -> None:
     require(len(seeds) > 1, "seeds", len(seeds), "two repetitions or more, ten as a rule")
     from fedclust.advise.advise import Asked, advise  # and with it PyTorch
     from fedclust.advise.page import write_page
+    from fedclust.advise.verdict import CHOICES
     from fedclust.advise.words import sentences
 
     asked = Asked(
@@ -114,8 +115,9 @@ def _advise(given: Typed, console: Console) -> None:
         say(out, line)
     say(out, f"{page}")
     if advice.predicts:
-        line = f"`fedclust predict {pasted(str(folder))} FILE` predicts new rows with its choice"
-        say(console, line)
+        made = advice.verdict
+        which = CHOICES[made.choice] + ", the simplest of what is left" * (made.kind == "open")
+        say(console, f"`fedclust predict {pasted(str(folder))} FILE` predicts new rows: {which}")
 
 
 def _own_keys(given: Typed) -> tuple[dict[str, Any], Typed]:
@@ -196,7 +198,8 @@ def _search(
     typed = Typed(texts, own, many=False)
     composed = compose(texts, own)
     choices = choices_of(composed.hydra)
-    config, resolved = checked(without_hydra(composed), choices, typed, shared_keys(typed), warn)
+    shared = {*shared_keys(typed)} - {"num_clusters"}  # of groups alone, as the help says
+    config, resolved = checked(without_hydra(composed), choices, typed, shared, warn)
     changed = {
         "seeds": schema.seed_list(resolved["seeds"]),
         "validation": resolved["validation"] or _SHARE,

@@ -28,6 +28,7 @@ the model says. A client that the job did not know gets the model that fits the 
 best; without labels, the one of those clients whose inputs are most like its own. How sure that is
 stands in the column `sure`. docs/how-to/outside.md explains more."""
 _KEYS = ("client", "seed", "arm", "to")
+_BEGIN = b"row,client,model,by,sure,"  # of a CSV that is written here
 
 
 def command(arguments: Sequence[str]) -> None:
@@ -51,6 +52,8 @@ def command(arguments: Sequence[str]) -> None:
     to = Path(keys["to"]) if "to" in keys else None
     fits = to is None or (to.suffix == ".csv" and to.parent.is_dir() and not to.is_dir())
     require(fits, "to", to, "a .csv file in a folder that is there")
+    if to is not None and to.exists() and not _is_prediction(to):
+        require(False, "to", to, "a file that is not there yet, or an earlier prediction")
 
     from fedclust.launch.api import load  # and with it pandas
 
@@ -91,6 +94,12 @@ def command(arguments: Sequence[str]) -> None:
         return
     atomic_write(to, text)
     print(to)
+
+
+def _is_prediction(file: Path) -> bool:
+    """Whether a file begins as those that are written here."""
+    with file.open("rb") as content:
+        return content.read(len(_BEGIN)) == _BEGIN
 
 
 def _job(folder: Path) -> Path:

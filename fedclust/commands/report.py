@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fedclust.helpers.errors import ConfigError, RunFolderError, UserError, require
 from fedclust.helpers.messages import OutputError
-from fedclust.helpers.prose import complain
+from fedclust.helpers.prose import complain, say
 from fedclust.launch.sweep import is_empty, report
 
 _OUTSIDE = "report.outside"
@@ -36,6 +36,10 @@ def command(arguments: Sequence[str]) -> None:
     console = Console()
     status = 0
     for argument in arguments:
+        page = Path(argument, "advice", "index.html")
+        if page.is_file():  # whose jobs are steps of one answer
+            say(console, f"{page} is what `fedclust advise` has found")
+            continue
         try:
             report(Path(argument), console, outside)
         except UserError as error:

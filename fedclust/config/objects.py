@@ -177,7 +177,8 @@ class Objects:
             with as_libraries_begin():  # some set PyTorch's dtype where they are imported
                 holder = vars(import_module(module))
         except Exception as error:  # importing a user's file can raise anything
-            require(not own, f"{key}._target_", target, what)
+            lacks = isinstance(error, ModuleNotFoundError) and module.startswith(str(error.name))
+            require(not (own and lacks), f"{key}._target_", target, what)
             words = " ".join(str(error).split())
             raise ConfigError(f"{key}._target_={target} cannot be imported: {words}") from error
         part = holder.get(name)

@@ -438,13 +438,14 @@ def _as_before(value: Any) -> Any:
     return kept | ({"_target_": FIRST_ADDRESS[target]} if target in FIRST_ADDRESS else {})
 
 
-def decides_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two resolved configs have the same results: what decides them is equal by value.
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """The first key by which the results of two resolved configs differ; "" where they are the
+    same.
 
     0 and 0.0 are equal. What stands below `common` counts where a group has read it.
     """
     first, second = relevant(one), relevant(other)
-    return _equal({**first, "common": None}, {**second, "common": None})
+    return _differing({**first, "common": None}, {**second, "common": None}, "")
 
 
 def spelt_as(config: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -457,12 +458,19 @@ def spelt_as(config: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, A
     return {**config, **taken}
 
 
-def _equal(one: object, other: object) -> bool:
+def _differing(one: object, other: object, key: str) -> str:
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+        apart = one.keys() ^ other.keys()
+        inside = (
+            _differing(one[name], other[name], f"{key}.{name}".removeprefix("."))
+            for name in one
+            if name in other
+        )
+        return next(filter(None, inside), f"{key}.{min(apart)}".removeprefix(".") if apart else "")
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return key if any(_differing(*pair, key) for pair in zip(one, other, strict=True)) else ""
+    alike = one == other and isinstance(one, bool) == isinstance(other, bool)
+    return "" if alike else key
 
 
 def _is_hashed(name: str, value: object) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedclust.core.types import Dataset
-from fedclust.helpers.errors import ConfigError, DataError
+from fedclust.helpers.errors import ConfigError, DataError, UserError
 from fedclust.helpers.extras import install
 
 T = TypeVar("T")
@@ -45,6 +45,8 @@ def fetch(
         )
     try:
         work()
+    except UserError:  # no download began
+        raise
     except Exception as error:  # a download can fail in many ways
         raise DataError(
             f"{what}: download into {root} failed ({one_line(error)}): check the network or place "

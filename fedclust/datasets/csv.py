@@ -84,6 +84,7 @@ class Csv(CsvSigns, Tabular):
     def __post_init__(self) -> None:
         super().__post_init__()
         name_columns(self, "split")
+        require(bool(self.path), "dataset.path", "''", "a CSV or parquet file, or a folder of them")
 
     @property
     def owners(self) -> str | Sequence[str] | None:

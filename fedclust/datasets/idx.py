@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedclust.datasets.checks import fetch, read
+from fedclust.helpers.extras import of_torchvision
 
 _BYTES = 8  # the format's number for unsigned bytes
 IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
@@ -32,9 +33,7 @@ def load_idx(
     files = [raw / f"{part}-{what}" for part in parts for what in (IMAGES, LABELS)]
 
     def get() -> None:
-        import torchvision
-
-        getattr(torchvision.datasets, name)(root, download=True, **options)
+        getattr(of_torchvision("datasets"), name)(root, download=True, **options)
 
     fetch(name, files, root, download, get)
     x_train, y_train, x_test, y_test = (read(name, file, partial(read_idx, file)) for file in files)

@@ -16,6 +16,7 @@ from fedclust.datasets.checks import checked, fetch, read
 from fedclust.datasets.idx import load_idx
 from fedclust.datasets.normalise import WORDS, affine, check_word
 from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
+from fedclust.helpers.extras import of_torchvision
 from fedclust.helpers.ranges import Ranged, Side
 
 Arrays = tuple[Tensor, Tensor, Tensor, Tensor]  # x_train [N, …] uint8, y_train [N], and of the test
@@ -164,19 +165,15 @@ class CIFAR10(_Images):
 
     @property
     def folder(self) -> str:
-        import torchvision  # takes seconds
-
-        return str(getattr(torchvision.datasets, self.called).base_folder)
+        return str(getattr(of_torchvision("datasets"), self.called).base_folder)
 
     def _view(self) -> Any:
         return view_of((3, 32, 32), self.normalise, self.crop, self.augment)
 
     def _arrays(self) -> Arrays:
         """Of torchvision's batches, whose checksums it compares."""
-        import torchvision  # takes seconds
-
         root = Path(self.root)
-        kind = getattr(torchvision.datasets, self.called)
+        kind = getattr(of_torchvision("datasets"), self.called)
         folder = root / kind.base_folder
         files = [folder / file for file, _ in kind.train_list + kind.test_list]
         fetch(self.called, files, root, self.download, lambda: kind(root, download=True))

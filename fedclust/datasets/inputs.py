@@ -101,6 +101,9 @@ class Tabular(Ranged):
         client = self.owners
         some = client is None or len(client) > 0
         require(some, "dataset.client", client, "a column, several, or null")
+        apart = not {*listed(self.label)} & {*listed(client)}
+        allowed = "another column than dataset.client, by which every row would be told right"
+        require(apart, "dataset.label", self.label, allowed)
         allowed = "null without dataset.client, since a client's group is meant"
         require(self.group is None or client is not None, "dataset.group", self.group, allowed)
         fits = self.test_share > 0 or self.names_tests or client is not None

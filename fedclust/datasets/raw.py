@@ -114,7 +114,14 @@ def _of_table(about: Mapping[str, Any], table: Any, client: int) -> Tensor:
     x = as_float32(inputs.x, np.array(about["less"])).numpy()
     if "fill" in about:
         x = filled(x, about, inputs.names, client)
-    return torch.from_numpy(_finite(x))
+    odd = np.argwhere(~np.isfinite(x))
+    if len(odd):
+        row, place = odd[0]
+        raise DataError(
+            f"the table has a value that is not finite, or too large for float32, in column "
+            f"{inputs.names[place]}, row {row + 1}: replace it"
+        )
+    return torch.from_numpy(np.ascontiguousarray(x))
 
 
 def _plain(values: Any, how: Read) -> npt.NDArray[Any]:
@@ -150,7 +157,7 @@ def _check(column: Column, how: Read, *, filled: bool) -> None:
         row = int(np.flatnonzero(column.gaps)[0]) + 1
         raise DataError(
             f"the table has no value in column {column.name}, row {row}, and the job has none that "
-            "stands for it: dataset.fill gives one"
+            "stands for it: give one, or train with dataset.fill=…"
         )
 
 

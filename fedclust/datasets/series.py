@@ -21,7 +21,7 @@ from fedclust.datasets.csv import CsvSigns, csv_table, passed_over, table_files
 from fedclust.datasets.sites import told
 from fedclust.datasets.suspects import stands_for_a_gap
 from fedclust.datasets.windows import Values, Windows
-from fedclust.helpers.errors import DataError, typed
+from fedclust.helpers.errors import DataError, require, typed
 from fedclust.helpers.ranges import AtLeastTwo
 
 _DATED = re.compile(r"\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]|$)")
@@ -67,6 +67,7 @@ class Series(CsvSigns, Windows):
     def __post_init__(self) -> None:
         super().__post_init__()
         name_columns(self, "value", "features", "time", "client", "group")
+        require(bool(self.path), "dataset.path", "''", "a CSV or parquet file, or a folder of them")
 
     def load(self) -> Dataset:
         """The windows, clients in the sorted order of their names.

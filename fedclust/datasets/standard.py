@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedclust.helpers.errors import DataError
+from fedclust.helpers.extras import of_torchvision
 from fedclust.helpers.files import found_below
 
 if TYPE_CHECKING:  # a list of names does without
@@ -47,9 +48,7 @@ def complete(what: str, found: Mapping[str, int], needed: int) -> None:
 
 def _same(what: str, file: Path, digest: str) -> None:
     """Refuse a file whose MD5 is not the publisher's."""
-    from torchvision.datasets.utils import calculate_md5
-
-    found = calculate_md5(file)
+    found = of_torchvision("datasets.utils").calculate_md5(file)
     if found != digest:
         raise DataError(
             f"{what}: {file} is damaged or another one: MD5 {found}, {digest} is needed"
@@ -166,14 +165,13 @@ def _cut_in_time(arrays: Arrays) -> Arrays:
 def celeba(folder: Path) -> Arrays:
     """Faces [N, 84, 84, 3] uint8, smiling or not, a client for every celebrity of five or more."""
     import pandas as pd
-    from torchvision.datasets import CelebA
 
     names = ("identity_CelebA.txt", "list_attr_celeba.txt")
     whose, attributes = (found_below(folder, name) for name in names)
     faces = next((one for one in sorted(folder.rglob("img_align_celeba")) if one.is_dir()), None)
     if whose is None or attributes is None or faces is None:
         return {}
-    digests = {name: digest for _, digest, name in CelebA.file_list}
+    digests = {name: digest for _, digest, name in of_torchvision("datasets").CelebA.file_list}
     for file in (whose, attributes):
         _same("celeba", file, digests[file.name])
     smiles = pd.read_csv(attributes, sep=r"\s+", skiprows=1)["Smiling"]
@@ -190,16 +188,15 @@ def celeba(folder: Path) -> Arrays:
 
 def svhn(folder: Path) -> Arrays:
     """House numbers [N, 32, 32, 3] uint8: 73,257 + 26,032, whose MD5 torchvision compares."""
-    from torchvision.datasets import SVHN
-
+    kind = of_torchvision("datasets").SVHN
     arrays = dict[str, Any]()
     for part in ("train", "test"):
-        _, name, digest = SVHN.split_list[part]
+        _, name, digest = kind.split_list[part]
         file = found_below(folder, name)
         if file is None:
             return {}
         _same("svhn", file, digest)
-        found = SVHN(file.parent, part)
+        found = kind(file.parent, part)
         arrays |= {f"x_{part}": found.data.transpose(0, 2, 3, 1), f"y_{part}": found.labels}
     return arrays
 

@@ -1,12 +1,15 @@
-"""How the optional packages of an extra are installed, as a line that can be pasted."""
+"""Packages beside this one: how an extra is installed, and a torchvision that does not fit."""
 
 from __future__ import annotations
 
 import json
 import sys
-from importlib import metadata, util
+from importlib import import_module, metadata, util
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlparse
+
+from fedclust.helpers.errors import DataError
 
 
 def install(extra: str) -> str:
@@ -25,3 +28,19 @@ def install(extra: str) -> str:
         pip = f"uv pip install --python {sys.executable}"
     editable = "-e " if about.get("dir_info", {}).get("editable") else ""
     return f"{pip} {editable}'{sources}[{extra}]'"
+
+
+def of_torchvision(part: str) -> Any:
+    """A module of torchvision, such as datasets, whose import takes seconds.
+
+    Raises:
+        DataError: it cannot be imported, as one that was built for another PyTorch.
+    """
+    try:
+        return import_module(f"torchvision.{part}")
+    except Exception as error:  # its operators say in many ways that they do not fit
+        pair = " ".join(f"{name} {metadata.version(name)}" for name in ("torch", "torchvision"))
+        raise DataError(
+            f"torchvision cannot be imported ({' '.join(str(error).split())}): {pair} do not fit "
+            "each other; install both from one source, as in docs/how-to/install.md"
+        ) from error

@@ -15,12 +15,12 @@ from __future__ import annotations
 import html
 import random
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedclust.helpers.errors import (
     ConfigError,
@@ -30,6 +30,8 @@ from fedclust.helpers.errors import (
     is_full,
     require,
 )
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,6 +174,16 @@ def _path(name: str, given: object) -> Path:
     """The path given as an argument; refuses what is none."""
     require(isinstance(given, str | PathLike), name, given, 'a path, as in "outputs/quickstart"')
     return Path(given)  # type: ignore[arg-type]
+
+
+def _one_of(key: str, given: T | None, known: Sequence[T]) -> T:
+    """What is given of several; of one, that one."""
+    words = f"one of {', '.join(map(str, known))}"
+    if given is None and len(known) > 1:
+        raise ConfigError(f"{key} is needed: {words}")
+    found = known[0] if given is None else given
+    require(found in known, key, given, words)
+    return found
 
 
 class Result:
@@ -376,12 +388,9 @@ class Result:
         from fedclust.runtime.trained import Trained
 
         arms = {one.label: one for one in self._contents.arms if not one.outside}
-        name = next(iter(arms)) if arm is None and len(arms) == 1 else arm
-        require(name in arms, "arm", arm, f"one of {', '.join(arms)}")
-        jobs = {one: job for job in arms[str(name)].jobs for one in job.seeds}
-        chosen = next(iter(jobs)) if seed is None and len(jobs) == 1 else seed
-        require(chosen in jobs, "seed", seed, f"one of {', '.join(map(str, jobs))}")
-        assert chosen is not None
+        name = _one_of("arm", arm, list(arms))
+        jobs = {one: job for job in arms[name].jobs for one in job.seeds}
+        chosen = _one_of("seed", seed, list(jobs))
         job, own = jobs[chosen], None if config_dir is None else _path("config_dir", config_dir)
         return Trained(job.folder, job.config, chosen, own and own.resolve())
 

@@ -67,7 +67,8 @@ def explained(error: Exception, arguments: Sequence[str], sweep: str = "`fedclus
     if several := _SEVERAL.search(line):
         key, values, in_row = several.groups()
         ways = pasted(f"{key}=[{values}]"), typed(key, values)
-        one = f"; {ways[0]} is one list, and {ways[1]} one text" if in_row else ""
+        is_choice = key in groups(given.own)  # which takes neither
+        one = f"; {ways[0]} is one list, and {ways[1]} one text" if in_row and not is_choice else ""
         return f"{key}={values} is not allowed: {sweep} runs a job for every value{one}"
     if key := _NO_KEY.search(line):
         name = key[1]

@@ -77,7 +77,7 @@ def why_unread(key: str, config: DictConfig, method: str, own: Path | None) -> s
             yields = taken and key.startswith("solver.")  # see `yield_to_typed`
             return "" if yields else f"{key} has no effect: {part}.{key} has a value of its own"
     if _readers(key, config, own):
-        return f"{key} is read by other methods of this sweep, not by {method}"
+        return f"{key} is read by other methods, not by {method}"
     parts = [
         f"{group}={name}"
         for group in READERS[1:]

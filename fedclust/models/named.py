@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
-from fedclust.helpers.extras import install
+from fedclust.helpers.extras import install, of_torchvision
 from fedclust.models.sequence import Shape, of_images
 from fedclust.models.weights import State, fill, read_state
 
@@ -172,8 +172,7 @@ class _OfTorchvision(_Network):
 
     def _models(self) -> Any:
         """The library, which takes a second to import and has the network."""
-        from torchvision import models
-
+        models = of_torchvision("models")
         known, others = models.list_models(module=models), models.list_models()
         allowed = "a network of torchvision such as resnet18"
         if self.name in others:

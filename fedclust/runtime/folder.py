@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 import torch
 
 from fedclust.config.read import read_config, written
-from fedclust.config.schema import ENGINES, decides_alike, relevant, spelt_as
+from fedclust.config.schema import ENGINES, differing, relevant, spelt_as
 from fedclust.helpers.errors import RunFolderError, counted, typed
 from fedclust.helpers.files import (
     Sealed,
@@ -204,8 +204,8 @@ class RunFolder:
             )
         if known == config_hash(self.config):
             return
-        if not decides_alike(there, self.config):
-            raise RunFolderError(f"{self.path} belongs to another config; {WAY_OUT}")
+        if key := differing(there, self.config):
+            raise RunFolderError(f"{self.path} belongs to another config, by {key}; {WAY_OUT}")
         self.config = spelt_as(self.config, there)
 
     def renew(self) -> None:

@@ -225,7 +225,7 @@ def check_clusters(config: Mapping[str, Any], num_clients: int) -> None:
             named = name
         elif isinstance(shared, Mapping) and shared.get(name) == value:
             named = f"cluster_method.{name}"  # the algorithm refers to it
-        allowed = f"at most the {num_clients} clients there are"
+        allowed = f"at most {counted(num_clients, 'client')}, as there are"
         if named == "num_clusters" and value == RunConfig.num_clusters:
             allowed += f"; {value} is the default, and {typed(named, num_clients)} sets another"
         require(value <= num_clients, named, value, allowed)

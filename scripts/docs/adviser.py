@@ -210,6 +210,7 @@ def _searches(*more: str) -> list[tuple[str, Search]]:
 def advised(kind: str, rows: int, seed: int, folder: Path, *more: str) -> dict[str, object]:
     """What is advised for one federation, a value for each of `FIELDS`."""
     from fedclust.advise.advise import Asked, advise
+    from fedclust.advise.evidence import agreed
     from fedclust.report.statistics.paired import paired
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -239,7 +240,7 @@ def advised(kind: str, rows: int, seed: int, folder: Path, *more: str) -> dict[s
         "high": round(lead.high, 5),
         "p": round(advice.evidence.p, 4),
         "agreement": round(advice.evidence.agreement, 3),
-        "ari": round(adjusted_rand_index(contingency(advice.groups, truth)), 3),
+        "ari": round(adjusted_rand_index(contingency(agreed(advice.together), truth)), 3),
         "best": made.best,
         "count": advice.evidence.count,
         "redrawn": round(one.redrawn, 5),

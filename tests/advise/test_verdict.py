@@ -125,6 +125,17 @@ def test_rows_that_would_decide_are_told_where_repetitions_do_not() -> None:
     assert made.needed == Needed(rows=pytest.approx(8000))  # a third of the width: nine times
 
 
+def test_what_would_decide_decides_between_all_that_are_left() -> None:
+    """One pair needs a few repetitions, the other more rows: repetitions alone decide nothing."""
+    few, many = (factor * 0.1 / half(1.0) for factor in (1.05, 3))
+    given = scores(few, ("one",), alone=0.7, one=0.8)
+    assert verdict(given, REDRAWN, 0.01, SURE, 1000).needed != Needed(rows=pytest.approx(8000))
+    given["adapted"] = 0.8 + many * SPREAD
+    made = verdict(given, REDRAWN, 0.01, SURE, 1000)
+    assert made.left == ("alone", "one", "adapted")
+    assert made.needed == Needed(rows=pytest.approx(8000))
+
+
 def test_a_hopeless_comparison_is_told_without_a_number() -> None:
     given = scores(20 * 0.1 / half(1.0), ("one",), alone=0.7, one=0.8)
     assert verdict(given, REDRAWN, 0.01, SURE, 1000).needed == Needed(rows=math.inf)

@@ -189,7 +189,7 @@ def test_a_state_that_cannot_be_saved_is_refused_before_any_work(job: Job, tmp_p
 def test_more_clusters_than_clients_are_refused_before_any_work(job: Job, tmp_path: Path) -> None:
     for algorithm in ({"num_clusters": 9}, {"cluster_method": {"num_clusters": 9}}):
         config = {**CONFIG, "num_clusters": 9, "algorithm": algorithm}
-        with pytest.raises(ConfigError, match="num_clusters=9 is not allowed: at most the 8"):
+        with pytest.raises(ConfigError, match="num_clusters=9 is not allowed: at most 8 clients"):
             run(job, RunFolder(tmp_path / "job", config), Silent())
     for name in ("min_samples", "min_cluster_size"):
         method = {name: 9}

@@ -99,6 +99,9 @@ def test_planted_groups_are_found_and_every_row_is_tested_once(
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("rounds.csv")}
     assert fedclust.done(*RUN).out == done.out
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("rounds.csv")} == before
+    report = fedclust.done("report", "outputs/advise")
+    assert report.out == "outputs/advise/advice/index.html is what `fedclust advise` has found\n"
+    assert not (folder / "report").exists()
 
 
 def test_a_first_look_takes_fewer_repetitions(tmp_path: Path) -> None:
@@ -131,7 +134,10 @@ def test_each_method_is_searched_by_what_it_reads() -> None:
         (["margin=0"], "margin=0 is not allowed: a number above 0"),
         (["quick=yes"], "quick=yes is not allowed: true or false"),
         (["metric=3"], "metric=3 is not allowed"),
-        (["metric=mae"], "scores=mae is not allowed"),
+        (["metric=mae"], "metric=mae is not allowed"),
+        (["num_clusters=9"], "num_clusters=9 is not allowed: at most 4 clients"),
+        (["dataset.label=site"], "dataset.label=site is not allowed: another column than"),
+        (["dataset.path="], "dataset.path='' is not allowed: a CSV or parquet file"),
         (["algorithm.mu=1,2"], "algorithm.mu"),
         (["--fast"], "fedclust advise has no flag --fast"),
         (["dataset.data_seed=0"], "tested on the same rows"),

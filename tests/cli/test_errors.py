@@ -219,7 +219,7 @@ BAD = [
     (["num_clusters=41"], "num_clusters=41"),
     (
         ["partition=iid", "partition.num_clients=3"],
-        "num_clusters=4 is not allowed: at most the 3 clients there are; 4 is the default, and "
+        "num_clusters=4 is not allowed: at most 3 clients, as there are; 4 is the default, and "
         "num_clusters=3 sets another",
     ),
     (["partition.num_clients=3"], "partition.num_clients=3"),

@@ -24,7 +24,7 @@ def test_a_file_is_predicted_and_written_whole_or_not_at_all(fedclust: Cli) -> N
     own.to_csv("own.csv", index=False)
     fedclust.done(*RUN)
     folder = "outputs/own"
-    fedclust.refused("predict", folder, "own.csv", says="seed=None is not allowed: one of 0, 1")
+    fedclust.refused("predict", folder, "own.csv", says="seed is needed: one of 0, 1")
     done = fedclust.done("predict", folder, "own.csv", "seed=1")
     said = pd.read_csv(StringIO(done.out))
     assert list(said.columns) == ["row", "client", "model", "by", "sure", "predicted", "p_0", "p_1"]
@@ -40,7 +40,12 @@ def test_a_file_is_predicted_and_written_whole_or_not_at_all(fedclust: Cli) -> N
         ((folder, "none.csv", "seed=1"), "none.csv not found"),
         ((folder, "own.csv", "seed=x"), "seed=x is not allowed"),
         ((folder, "own.csv", "seed=1", "to=none/said.csv"), "to=none/said.csv is not allowed"),
+        ((folder, "own.csv", "seed=1", "to=own.csv"), "to=own.csv is not allowed"),
         (("none", "own.csv"), "none is not a folder"),
     ):
         fedclust.refused("predict", *wrong, says=why)
+    pd.testing.assert_frame_equal(pd.read_csv("own.csv"), own)
+    fedclust.done("predict", folder, "own.csv", "seed=0", "to=said.csv")  # may be written again
+    own.assign(a=own["a"].where(own.index != 7, np.inf)).to_csv("odd.csv", index=False)
+    fedclust.refused("predict", folder, "odd.csv", "seed=1", says="in column a, row 8: replace it")
     assert "FOLDER" in fedclust.done("predict", "--help").out

@@ -136,9 +136,9 @@ def test_nothing_outside_the_folder_is_read_and_nothing_is_run(
     (tmp_path / "secret.png").touch()
     paths = [{"bytes": None, "path": "../secret.png"}, {"bytes": None, "path": "https://a.b/c"}]
     for i, one in enumerate(paths):
-        path = saved(tmp_path / f"p{i}", {"image": [one], "label": [0]})
+        path = saved(tmp_path / f"p{i}", {"image": [one], "label": [0], "who": [0]})
         with pytest.raises(DataError, match=r"outside of its folder|No such file"):
-            HuggingFace(path=str(path), image="image", test=None, client="label").load()
+            HuggingFace(path=str(path), image="image", test=None, client="who").load()
     for script in (letters / "letters.py", letters / "train" / "letters.py"):
         script.write_text("raise SystemExit('run')")
     given = {"path": str(letters), "image": "image", "label": "character"}

@@ -264,7 +264,8 @@ class Site:
         if self.is_small:
             return "too few rows to tell"
         if self.p >= ALPHA:
-            return "cannot be told"
+            apart = self.gain.low > 0 or self.gain.high < 0
+            return "cannot be told of one among all" if apart else "cannot be told"
         return "gains" if self.gain.mean > 0 else "loses"
 
 

@@ -94,7 +94,10 @@ def test_clients_lose_by_a_correction_for_all_of_them() -> None:
     alone = advice([own], test=1000, train=4000)
     assert [one.says for one in sites(alone)] == ["loses"]
     among = advice([own, *[spread.tolist()] * 9], test=1000, train=4000)
-    assert {one.says for one in sites(among)} == {"cannot be told"}
+    assert [one.says for one in sites(among)][:2] == [
+        "cannot be told of one among all",
+        "cannot be told",
+    ]
     sure = advice([[0.3 + 0.01 * one for one in spread], *[own] * 9], test=1000, train=4000)
     assert sites(sure)[0].says == "loses"
     assert "Holm's correction" in sites_table(among).notes[1]

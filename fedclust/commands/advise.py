@@ -16,7 +16,7 @@ from fedclust.helpers.errors import ConfigError, pasted, require
 from fedclust.helpers.prose import say
 from fedclust.launch.checks import check_choices, checked, choices_of, prepared, without_hydra
 from fedclust.launch.compose import Command, compose
-from fedclust.launch.failures import mistakes_told
+from fedclust.launch.failures import attempt, mistakes_told
 from fedclust.launch.guard import hydra_of_its_own, importable
 from fedclust.launch.typed import Typed, parsed
 from fedclust.launch.unread import shared_keys
@@ -108,8 +108,8 @@ def _advise(given: Typed, console: Console) -> None:
 
         if not shown:
             status.stop()
-        advice = advise(searches, folder, asked, begun, told)
-    page = write_page(advice, folder / "advice")
+        advice = attempt(lambda: advise(searches, folder, asked, begun, told), folder)
+    page = attempt(lambda: write_page(advice, folder / "advice"), folder)
     out = Console()
     for line in sentences(advice):
         say(out, line)

@@ -309,7 +309,8 @@ class RunFolder:
         except OSError as error:
             self.release()
             raise RunFolderError(
-                f"{self.path} cannot be written ({error.strerror}); change name=…"
+                f"{self.path} cannot be written ({error.strerror}): run in another "
+                "folder, or change name=…"
             ) from None
         return remarks
 

@@ -69,7 +69,7 @@ BUDGET = {
     "papers": 823,
     "partitions": 1909,
     "report": 5750,
-    "runtime": 2530,
+    "runtime": 2531,
     "scenarios": 603,
     "tasks": 193,
     "trackers": 182,

@@ -140,8 +140,7 @@ def flexcfl() -> list[str]:
         *(text for one in best for text in (*shown(2, fmean(one)), *wins(one))),
         *shown(1, *map(fmean, ahead("accuracy last"))),
         *shown(2, *map(ahead_of_one_client, MODELS), -printed("IFCA", **row)),
-        *shown(1, *map(fmean, moved)),
-        str(len(moved[0])),
+        *(text for one in moved for text in (*shown(1, fmean(one)), str(len(one)))),
         *shown(1, *theirs[:2]),
     ]
 

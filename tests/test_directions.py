@@ -62,7 +62,7 @@ BUDGET = {
     "datasets": 4375,
     "engines": 5891,
     "files": 222,
-    "helpers": 1458,
+    "helpers": 1457,
     "launch": 2066,
     "metrics": 771,
     "models": 1923,

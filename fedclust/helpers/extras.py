@@ -39,8 +39,7 @@ def of_torchvision(part: str) -> Any:
     try:
         return import_module(f"torchvision.{part}")
     except Exception as error:  # its operators say in many ways that they do not fit
-        pair = " ".join(f"{name} {metadata.version(name)}" for name in ("torch", "torchvision"))
         raise DataError(
-            f"torchvision cannot be imported ({' '.join(str(error).split())}): {pair} do not fit "
-            "each other; install both from one source, as in docs/how-to/install.md"
+            f"torchvision cannot be imported ({' '.join(str(error).split())}): install one that "
+            "fits PyTorch, both from one source, as in docs/how-to/install.md"
         ) from error

@@ -179,7 +179,7 @@ def _path(name: str, given: object) -> Path:
 def _one_of(key: str, given: T | None, known: Sequence[T]) -> T:
     """What is given of several; of one, that one."""
     words = f"one of {', '.join(map(str, known))}"
-    if given is None and len(known) > 1:
+    if given is None and len(known) != 1:
         raise ConfigError(f"{key} is needed: {words}")
     found = known[0] if given is None else given
     require(found in known, key, given, words)

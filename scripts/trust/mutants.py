@@ -43,7 +43,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_suffix(".yaml")
 LEAST = 0.95  # share of the mutants that must be killed
-COPIED = ("fedclust", "conf", "examples", "tests", "pyproject.toml")
+COPIED = ("fedclust", "conf", "examples", "scripts", "tests", "pyproject.toml")
 SECONDS = 300  # of processor time for one mutant; one that never ends is killed
 WARM = (
     "hydra",

@@ -61,9 +61,10 @@ def test_gains_are_what_a_swap_changes() -> None:
             assert gain[j] == pytest.approx(distance[swapped].min(0).sum() - state.loss)
 
 
-def test_a_pass_looks_at_every_candidate_once() -> None:
+@pytest.mark.parametrize("seed", range(8))
+def test_a_pass_looks_at_every_candidate_once(seed: int) -> None:
     """A swap is made at once, and the pass goes on behind its candidate."""
-    distance, k = instance(1)
+    distance, k = instance(seed)
     order = np.arange(len(distance))[::-1].copy()
     medoids = np.arange(k)
     state, seen = _Nearest(distance, medoids), []
@@ -73,7 +74,7 @@ def test_a_pass_looks_at_every_candidate_once() -> None:
         medoids[j] = candidate
         state.update(medoids)
         assert state.loss < before
-    assert len(seen) > 2
+    assert seen
     assert seen == sorted(seen, reverse=True)
 
 

@@ -51,6 +51,10 @@ class RunFolderError(UserError):
     """An output folder that belongs to another config, another process or an unreadable state."""
 
 
+class FolderInUse(RunFolderError):
+    """An output folder that another process writes at the moment."""
+
+
 class DiskFull(RunFolderError):
     """No space is left where results go; nothing that was given is wrong."""
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from pathlib import Path
 from typing import IO, Any
 
 from fedclust.helpers.files import LACKED
 
+LOCK = ".lock"  # in a folder that one process at a time may write
 _told = set[int]()  # file systems of which `without_locks` has spoken
 
 
@@ -27,6 +29,18 @@ def lock(file: IO[Any], *, wait: bool = False) -> bool:
         if error.errno not in (*LACKED, errno.ENOLCK):
             raise
         return False
+    return True
+
+
+def is_free(path: Path) -> bool:
+    """Whether nobody has the lock of a file, which need not exist, or cannot be looked at."""
+    try:
+        with path.open("ab") as file:
+            lock(file)
+    except BlockingIOError:
+        return False
+    except OSError:  # whoever needs it is told why
+        pass
     return True
 
 

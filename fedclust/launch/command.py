@@ -83,7 +83,7 @@ def _by_hydra(command: Command, jobs: Jobs) -> None:
                 sweeper: Any = Plugins.instance().instantiate_sweeper(
                     hydra_context=context, task_function=jobs, config=config
                 )
-                if OneAfterTheOther.suits(config):
+                if OneAfterTheOther.suits(config.hydra):
                     sweeper.launcher = OneAfterTheOther(config, context, jobs)
                 sweeper.sweep(list(config.hydra.overrides.task))
                 context.callbacks.on_multirun_end(config=config, config_name="config")

@@ -21,6 +21,7 @@ from fedclust.helpers.distributed import here
 from fedclust.helpers.errors import (
     DiskFull,
     DivergedError,
+    FolderInUse,
     Interrupted,
     JobLost,
     RankFailed,
@@ -98,23 +99,33 @@ def _not_ended_by(work: Callable[[], T]) -> T:
 
 
 def attempt_in_sweep(
-    work: Callable[[], T], folder: Path, *, console: Console, own: Path | None, notes: Notes
+    work: Callable[[], T],
+    folder: Path,
+    *,
+    console: Console,
+    own: Path | None,
+    notes: Notes,
+    later: bool,
 ) -> tuple[T | None, str]:
     """Do the work of one of several jobs.
 
-    A job that cannot run, or whose every seed diverges, is told once; the sweep goes on.
+    A job that cannot run, or whose every seed diverges, is told once; the sweep goes on. With
+    `later`, whoever calls tries a job again that another process runs.
 
     Returns:
         What the work returns, None where the job could not run; and the line that says why not.
 
     Raises:
         Stopped: after an interrupt, or where a rank has gone.
+        FolderInUse: where another process runs the job, with `later`.
     """
     try:
         return attempt(work, folder), ""
     except (Interrupted, RankFailed, RankLost) as end:
         raise Stopped(end) from None
     except (DivergedError, UserError) as error:
+        if later and isinstance(error, FolderInUse):
+            raise
         line = " ".join(f"fedclust: {error}".split())
         if line not in notes.not_run():
             say(console, line, style="red")

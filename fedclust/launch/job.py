@@ -20,14 +20,20 @@ from rich.console import Console
 
 from fedclust.config import schema
 from fedclust.helpers.distributed import here, quiet
-from fedclust.helpers.errors import counted
+from fedclust.helpers.errors import FolderInUse, counted
 from fedclust.helpers.messages import messages_may_be_lost
 from fedclust.helpers.prose import say
 from fedclust.launch.checks import check_report, checked, choices_of
 from fedclust.launch.compose import VARIABLES, Command, does_nothing, options
 from fedclust.launch.failures import attempt, attempt_in_sweep
 from fedclust.launch.guard import FoldersBefore, importable
-from fedclust.launch.launchers import dealt_gpu, end_with_sweep, see_gpus_again, visible_gpus
+from fedclust.launch.launchers import (
+    OneAfterTheOther,
+    dealt_gpu,
+    end_with_sweep,
+    see_gpus_again,
+    visible_gpus,
+)
 from fedclust.launch.sweep import Notes, add_job, is_basic, save_jobs
 from fedclust.launch.typed import Typed
 from fedclust.launch.unread import shared_keys, without_effect
@@ -98,9 +104,18 @@ class Jobs:
             see_gpus_again(hydra.launcher, self.gpus)
             place = job.number - 1, os.path.relpath(job.folder, job.sweep)
             add_job(self.notes, *place)
-            value, why_not = attempt_in_sweep(
-                job.run, job.folder, console=job.console, own=self.own, notes=self.notes
-            )
+            try:
+                value, why_not = attempt_in_sweep(
+                    job.run,
+                    job.folder,
+                    console=job.console,
+                    own=self.own,
+                    notes=self.notes,
+                    later=OneAfterTheOther.suits(hydra),
+                )
+            except FolderInUse:
+                job.put_off()
+                raise
             if why_not:
                 add_job(self.notes, *place, why_not)
                 save_jobs(self.notes, job.sweep)
@@ -215,6 +230,7 @@ class LaunchedJob:
         """The parts of the job; tells what has no effect; UserError for parts that do not fit."""
         from fedclust.config.build import build
 
+        folder.check_unused()
         device, jobs = config["device"], self._jobs
         if not self.alone:
             device = self._afterwards.enter_context(dealt_gpu(device, jobs.notes.folder / "gpus"))
@@ -248,6 +264,12 @@ class LaunchedJob:
             after = SweepProgress(num_jobs - self.number, mean)
         kind = Replaced if self.console.is_jupyter else Shown
         return kind(self._title, self.console, after, name=name, live=self.alone, once=self._once)
+
+    def put_off(self) -> None:
+        """Say that another process runs the job, which comes again after the others."""
+        line = f"{_relative(self.folder)}: another process runs it; looked at again after the rest"
+        if self._jobs.notes.is_new(line):
+            say(self.console, line)
 
     def told_again(self, folder: RunFolder) -> float:
         """The objective of a job that was done already, which is told."""

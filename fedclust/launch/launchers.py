@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -25,9 +25,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from fedclust.helpers.distributed import quiet
-from fedclust.helpers.errors import ConfigError, JobLost, UserError, counted
-from fedclust.helpers.locks import lock
+from fedclust.helpers.distributed import here, quiet
+from fedclust.helpers.errors import ConfigError, FolderInUse, JobLost, UserError, counted
+from fedclust.helpers.locks import LOCK, is_free, lock
 from fedclust.helpers.prose import say
 from fedclust.helpers.signals import heard
 from fedclust.launch.checks import without_hydra
@@ -53,18 +53,36 @@ class OneAfterTheOther:
     task: Callable[[DictConfig], float | None]
 
     @staticmethod
-    def suits(config: DictConfig) -> bool:
+    def suits(hydra: Any) -> bool:
         """Whether jobs run one after the other, and nothing else of Hydra's is asked for."""
-        hydra, basic = config.hydra, str(config.hydra.sweeper["_target_"]).endswith(".BasicSweeper")
+        basic = str(hydra.sweeper["_target_"]).endswith(".BasicSweeper")
         more = any(OmegaConf.select(hydra, key) for key in _MORE)
         plain = not more and bool(hydra.job_logging == NO_LOGGING)
         return basic and is_basic(hydra.launcher) and plain
 
     def launch(self, jobs: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
-        """Called by the sweeper with the overrides of every job, and the number of the first."""
-        return [self._run(list(job), number) for number, job in enumerate(jobs, initial_job_idx)]
+        """Called by the sweeper with the overrides of every job, and the number of the first.
 
-    def _run(self, overrides: list[str], number: int) -> JobReturn:
+        A job that another process runs is tried again when the others have ended, so the same
+        command can be started several times to share a sweep's jobs.
+        """
+        left = dict(enumerate(jobs, initial_job_idx))
+        ended = dict[int, JobReturn]()
+        while left:
+            busy = dict[int, Path]()
+            for number, job in left.items():
+                done = self._run(list(job), number)
+                if isinstance(done, Path):
+                    busy[number] = done
+                else:
+                    ended[number] = done
+            left = {number: left[number] for number in busy}
+            while busy and not here().agree(partial(_any_free, busy.values())):
+                sleep(_PATIENCE)
+        return [ended[number] for number in sorted(ended)]
+
+    def _run(self, overrides: list[str], number: int) -> JobReturn | Path:
+        """What became of a job; its folder, where another process runs it."""
         config = self.context.config_loader.load_sweep_config(self.config, overrides)
         task, own = without_hydra(config), config.hydra
         hydra: Any = HydraConfig.instance()
@@ -78,6 +96,8 @@ class OneAfterTheOther:
             done = JobReturn(status=JobStatus.COMPLETED)
             try:
                 done.return_value = self.task(task)
+            except FolderInUse:
+                return Path(own.runtime.output_dir)
             except Exception as error:  # told when all have ended
                 done.status, done.return_value = JobStatus.FAILED, error
         finally:
@@ -158,6 +178,11 @@ def see_gpus_again(launcher: Mapping[str, Any], seen: str | None) -> None:
         os.environ.pop(_VISIBLE, None)
     else:
         os.environ[_VISIBLE] = seen
+
+
+def _any_free(folders: Iterable[Path]) -> bool:
+    """Whether no process writes one of the folders any more."""
+    return any(is_free(folder / LOCK) for folder in folders)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ import torch
 
 from fedclust.config.read import read_config, written
 from fedclust.config.schema import ENGINES, differing, relevant, spelt_as
-from fedclust.helpers.errors import RunFolderError, counted, typed
+from fedclust.helpers.errors import FolderInUse, RunFolderError, counted, typed
 from fedclust.helpers.files import (
     Sealed,
     atomic_write,
@@ -37,7 +37,7 @@ from fedclust.helpers.files import (
     sealed_file,
     sealed_json,
 )
-from fedclust.helpers.locks import lock, without_locks
+from fedclust.helpers.locks import LOCK, is_free, lock, without_locks
 from fedclust.metrics.meanings import NAME as METRICS_FILE
 from fedclust.metrics.summary import write_summary
 from fedclust.runtime.checkpoints import ANEW, WAY_OUT, Checkpoint, Checkpoints
@@ -291,7 +291,7 @@ class RunFolder:
 
     def _take_lock(self) -> list[str]:
         """Lock the folder, made if need be, or RunFolderError; returns what to know of the lock."""
-        file, remarks = self.path / ".lock", list[str]()
+        file, remarks = self.path / LOCK, list[str]()
         try:
             while self._lock is None:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -303,9 +303,7 @@ class RunFolder:
                     self.release()  # whoever had it has deleted the folder
         except BlockingIOError:
             self.release()
-            raise RunFolderError(
-                f"{self.path} is being written by another process; wait, or change name=…"
-            ) from None
+            raise self._in_use() from None
         except OSError as error:
             self.release()
             raise RunFolderError(
@@ -313,6 +311,16 @@ class RunFolder:
                 "folder, or change name=…"
             ) from None
         return remarks
+
+    def check_unused(self) -> None:
+        """Refuse a folder that another process writes, before anything is computed for it."""
+        if (self.path / LOCK).is_file() and not is_free(self.path / LOCK):
+            raise self._in_use()
+
+    def _in_use(self) -> FolderInUse:
+        return FolderInUse(
+            f"{self.path} is being written by another process; wait, or change name=…"
+        )
 
     def _look_at_status(self) -> None:
         """Remark on a status that does not fit the checkpoints."""
@@ -448,7 +456,7 @@ _REPORTED = ("report", "tags")  # what only a report reads of a config
 _NEEDED = ("rounds.csv", "clients.parquet")  # of a job that is done, for its report
 # what a job and its trackers write before the first round
 _OWN_FILES = (
-    *(".lock", "config.yaml", "versions.json", "status.json", "federation.json", METRICS_FILE),
+    *(LOCK, "config.yaml", "versions.json", "status.json", "federation.json", METRICS_FILE),
     *("rounds.csv", "clients.parquet", "summary.csv", "tracker.json"),
 )
 _OWN_FOLDERS = (
@@ -456,4 +464,4 @@ _OWN_FOLDERS = (
     *("wandb", "tensorboard", "mlruns"),
 )
 # what a process that was killed at once can have left, or Hydra makes
-_BEFORE_CONFIG = (".lock", "multirun.yaml")
+_BEFORE_CONFIG = (LOCK, "multirun.yaml")

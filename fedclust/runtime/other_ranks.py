@@ -20,7 +20,7 @@ def _nothing(*_args: Any, **_more: Any) -> None:
 class ReadFolder(RunFolder):
     """Reads checkpoints, and leaves the rest to the first rank."""
 
-    check = renew = release = abandon = write_status = finish = save = _nothing
+    check = check_unused = renew = release = abandon = write_status = finish = save = _nothing
 
     def acquire(self, versions: Mapping[str, Any]) -> bool:  # noqa: ARG002
         """True, for the first rank decides."""

@@ -26,7 +26,7 @@ from fedclust.helpers.errors import (
     RunFolderError,
     counted,
 )
-from fedclust.helpers.locks import lock, without_locks
+from fedclust.helpers.locks import LOCK, lock, without_locks
 from fedclust.helpers.memory import short_of_memory
 from fedclust.helpers.prose import say
 from fedclust.helpers.signals import Signals
@@ -310,7 +310,7 @@ def _short(value: Value) -> str:
 def _locked(folder: Path, console: Console) -> Iterator[None]:
     """While one process searches, no other does: RunFolderError."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("ab") as file:
+    with (folder / LOCK).open("ab") as file:
         try:
             told = [] if lock(file) else without_locks(file)
         except BlockingIOError:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +25,7 @@ from started import Started
 from test_resume import assert_same, finish, wait_for_round
 
 from fedclust.helpers.errors import JobLost
+from fedclust.helpers.locks import LOCK, lock
 from fedclust.helpers.signals import heard
 from fedclust.launch import launchers
 from fedclust.launch.compose import compose
@@ -300,7 +302,7 @@ def test_a_worker_ends_with_the_process_that_started_it() -> None:
 
 @pytest.mark.full
 def test_jobs_run_without_hydras_copies_where_nothing_else_is_asked_of_it() -> None:
-    assert OneAfterTheOther.suits(compose([]))
+    assert OneAfterTheOther.suits(compose([]).hydra)
     for asked in (
         "hydra/launcher=joblib",
         "hydra.verbose=true",
@@ -311,7 +313,7 @@ def test_jobs_run_without_hydras_copies_where_nothing_else_is_asked_of_it() -> N
         "+hydra.callbacks.mine._target_=mine.Callback",
         "hydra.sweeper._target_=hydra_plugins.mine.Sweeper",
     ):
-        assert not OneAfterTheOther.suits(compose([asked])), asked
+        assert not OneAfterTheOther.suits(compose([asked]).hydra), asked
 
 
 @pytest.mark.full
@@ -337,3 +339,28 @@ def test_a_job_here_sees_the_same_of_hydra_as_with_hydras_own_launcher(
     fedclust(*command, "name=same")
     assert len(here) == 4
     assert here == seen
+
+
+@pytest.mark.full
+def test_the_same_command_again_runs_the_jobs_that_no_other_process_has(
+    fedclust: Cli, tmp_path: Path
+) -> None:
+    """This process has the lock of the second job, as another one would, until the third ends."""
+    sweep = tmp_path / "outputs" / "both"
+    first, second, third = (f"{name},rounds=1" for name in ("fedavg", "ifca", "local"))
+    (sweep / second).mkdir(parents=True)
+    held, done = (sweep / second / LOCK).open("ab"), sweep / third / "checkpoints" / "done.json"
+    assert lock(held)
+    threading.Thread(target=lambda: (_until(done.is_file), held.close()), daemon=True).start()
+    command = "run", "-m", "algorithm=fedavg,ifca,local", "rounds=1", "name=both", "progress=false"
+    ended = fedclust.done(*command)
+    told = [line.removeprefix("outputs/both/") for line in ended.err.splitlines()]
+    assert [line.split()[0] for line in told] == [first, f"{second}:", third, second]
+    assert told[1] == f"{second}: another process runs it; looked at again after the rest"
+    assert all((sweep / name / "checkpoints" / "done.json").is_file() for name in (first, second))
+
+
+def _until(there: Callable[[], bool]) -> None:
+    """Wait until it is there."""
+    while not there():
+        time.sleep(0.01)

@@ -20,6 +20,7 @@ from fedclust.report.formats import factor, heading, in_percent, inside, show
 from fedclust.report.table import Cell, Table
 
 _PARTS = ("mean", "low", "high")
+_LONG = 60  # rows, above which a table is folded
 _MOST_INPUTS = 21  # with the label
 
 
@@ -90,6 +91,7 @@ def sites_table(advice: Advice) -> Table:
         rows=tuple(rows),
         records=tuple(records),
         notes=(wide, each, _CALIBRATION),
+        folded=len(rows) > _LONG,
     )
 
 

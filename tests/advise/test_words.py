@@ -103,6 +103,11 @@ def test_clients_lose_by_a_correction_for_all_of_them() -> None:
     assert "Holm's correction" in sites_table(among).notes[1]
 
 
+def test_a_long_table_of_clients_is_folded() -> None:
+    assert not sites_table(advice([[0.1, 0.2]] * 60, test=10, train=40)).folded
+    assert sites_table(advice([[0.1, 0.2]] * 61, test=10, train=40)).folded
+
+
 @pytest.mark.parametrize(
     ("agreement", "count", "says"),
     [

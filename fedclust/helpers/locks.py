@@ -33,7 +33,7 @@ def lock(file: IO[Any], *, wait: bool = False) -> bool:
 
 
 def is_free(path: Path) -> bool:
-    """Whether nobody has the lock of a file, which need not exist, or cannot be looked at."""
+    """Whether nobody has the lock of a file; True for one that is not there or cannot be opened."""
     try:
         with path.open("ab") as file:
             lock(file)

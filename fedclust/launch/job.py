@@ -93,7 +93,8 @@ class Jobs:
     def __call__(self, config: DictConfig) -> float | None:
         """Run a job; returns its objective, None where a job of a sweep could not run.
 
-        Raises whatever stopped the only job, or `Stopped` what stops a sweep.
+        Raises whatever stopped the only job, `Stopped` what stops a sweep, or `FolderInUse` for a
+        job of a sweep that the launcher tries again.
         """
         with messages_may_be_lost(), env_override({VARIABLES: self.variables}):
             hydra = HydraConfig.get()

@@ -18,7 +18,8 @@ from fedclust.engines.clients import LastLosses, SeedClients
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.lockstep import Lockstep
 from fedclust.models.mlp import mlp
-from fedclust.runtime.simulation import Simulation, fields_of
+from fedclust.runtime.contract import fields_of
+from fedclust.runtime.simulation import Simulation
 from fedclust.scenarios.static import Static
 from fedclust.solver import Solver
 

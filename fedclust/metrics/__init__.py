@@ -187,7 +187,23 @@ def of_another_task(name: str, own: Collection[str]) -> bool:
     return bare in {one.removesuffix("_client_mean") for one in means} - set(own)
 
 
+def may_note(name: str) -> bool:
+    """Whether a method may record a documented metric in `Cost.notes`: no run records it itself."""
+    if name in OURS:
+        return name in _NOTED
+    return f"{name.removesuffix('_client_mean')}_client_mean" not in METRICS  # the score of a task
+
+
 OURS = frozenset(METRICS)
+# of these, what methods record and not every run
+_NOTED = frozenset(
+    {
+        *("accuracy_last_local", "accuracy_newcomers", "newcomers_served"),
+        *("train_loss_first_epoch", "discrepancy", "mean_update_norm", "max_update_norm"),
+        *("signature_bytes", "num_clusters_found", "moved", "joined", "migrated"),
+        *("mixture_entropy", "least_share", "simulated_seconds"),
+    }
+)
 # numbers that every task has of its headline, by the end of their names: what is another in them
 FORMS = {
     "_client_mean": "mean over clients",

@@ -39,12 +39,13 @@ from fedclust.helpers.garbage import searched_as_usual
 from fedclust.helpers.memory import readable, short_of_memory
 from fedclust.helpers.signals import Signals
 from fedclust.metrics.judged import judged
+from fedclust.runtime.contract import check_state, fields_of
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.memory import check_fits, keep_freed_memory
 from fedclust.runtime.other_ranks import NoRecorder
 from fedclust.runtime.progress import Progress
 from fedclust.runtime.recorder import Recorder
-from fedclust.runtime.simulation import Simulation, check_state, fields_of, models_per_client
+from fedclust.runtime.simulation import Simulation, models_per_client
 from fedclust.runtime.trained import inputs_of, saved_served, write_inputs
 
 

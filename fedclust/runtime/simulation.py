@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import types
-import typing
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from fedclust.config.job import Job
 from fedclust.core.attack import Attack, Attacked
@@ -31,8 +25,7 @@ from fedclust.core.types import (
 from fedclust.core.verbs import Algorithm
 from fedclust.engines.clients import LastLosses, SeedClients
 from fedclust.engines.lockstep import Lockstep
-from fedclust.helpers.errors import ConfigError, counted, require
-from fedclust.metrics import METRICS
+from fedclust.runtime.contract import Verb, fields_of_clients
 
 
 @dataclass(frozen=True)
@@ -136,9 +129,8 @@ class Simulation:
             before = SeedClients(self.engine, rnd)
             untrained = before.evaluate(self._served(before, rnd), must_be_finite=decides)
         if rnd.t == 0:
-            self.state, cost = self._checked("init", self.algorithm.init(front, rnd))
-            costs.append(cost)
-        self.state, cost = self._checked("round", self.algorithm.round(self.state, front, rnd))
+            costs.append(self._moved("init", front, rnd))
+        cost = self._moved("round", front, rnd)
         # what serving needs besides belongs to the test
         counted = clients.passes
         passes = Cost(forward_passes=counted.forward, backward_passes=counted.backward)
@@ -163,79 +155,15 @@ class Simulation:
         return SeedRound(rnd, costs, result, validation, untrained, said, said_held_out, served)
 
     def _served(self, clients: Clients, rnd: Round) -> Served:
-        """What the algorithm serves; ConfigError unless models [K, P] float32, labels [M] int64."""
-        served = self.algorithm.serve(self.state, clients, rnd)
-        kind, params = type(self.algorithm).__qualname__, clients.layout.num_params
-        if not isinstance(served, Served):
-            raise ConfigError(f"{kind}.serve returned {_described(served)}: expected a Served")
-        given = {"models": served.models, "label": served.label}
-        wanted = {
-            "models": ((len(served.models), params), torch.float32),
-            "label": ((rnd.fed.num_clients,), torch.int64),
-        }
-        for name, tensor in given.items():
-            shape, dtype = wanted[name]
-            if (tuple(tensor.shape), tensor.dtype) != (shape, dtype):
-                raise ConfigError(
-                    f"{kind}.serve returned {name} {list(tensor.shape)} of {tensor.dtype} in seed "
-                    f"{self.seed}: expected {list(shape)} of {dtype}"
-                )
-        models, label = len(served.models), served.label
-        early = ~rnd.present & (label >= 0)
-        wrong = ((label < -1) | (label >= models) | early).nonzero()
-        if len(wrong):
-            client = int(wrong[0])
-            if bool(early[client]):
-                raise ConfigError(
-                    f"{kind}.serve returned label {int(label[client])} for client {client} in seed "
-                    f"{self.seed}, which has not arrived: expected -1 where rnd.present is False, "
-                    "or it is scored on other clients than other methods; "
-                    "fedclust.algorithms.steps.arrived(label, rnd) does it"
-                )
-            raise ConfigError(
-                f"{kind}.serve returned label {int(label[client])} for client {client} in seed "
-                f"{self.seed}, and {counted(models, 'model')}: expected 0 to {models - 1}, or -1 "
-                "where nobody serves the client yet"
-            )
-        return served
+        """What the algorithm serves, see `Verb.served`."""
+        verb = Verb(self.algorithm, "serve", self.seed)
+        return verb.served(verb(self.state, clients, rnd), rnd, clients.layout.num_params)
 
-    def _checked(self, verb: str, returned: Any) -> tuple[Any, Cost]:
-        """What a verb returned; ConfigError unless a checkpoint can hold it and costs are known."""
-        kind = type(self.algorithm).__qualname__
-        pair = isinstance(returned, tuple) and len(returned) == 2
-        if not (pair and dataclasses.is_dataclass(returned[0]) and isinstance(returned[1], Cost)):
-            raise ConfigError(
-                f"{kind}.{verb} returned {_described(returned)} in seed {self.seed}: expected a "
-                "State and a Cost"
-            )
-        state, cost = returned
-        of_clients = _of_clients(self.algorithm.State)
-        for name in (f.name for f in dataclasses.fields(state)):
-            value = getattr(state, name)
-            if isinstance(value, ClientModels):
-                if name not in of_clients:
-                    raise ConfigError(
-                        f"{kind}.State.{name} holds ClientModels in seed {self.seed} and is not "
-                        f"annotated so: write {name}: ClientModels, by which a checkpoint knows it"
-                    )
-            elif name in of_clients and value is not None:
-                raise ConfigError(
-                    f"{kind}.State.{name} is annotated ClientModels and holds a "
-                    f"{type(value).__name__} in seed {self.seed}: write ClientModels.of(rows) or "
-                    "ClientModels.alike(row, num_clients)"
-                )
-            elif value is not None and not isinstance(value, Tensor | int | float | str):
-                raise ConfigError(
-                    f"{kind}.State.{name} is a {type(value).__name__} in seed {self.seed}: a State "
-                    "holds tensors and numbers only, since a checkpoint can hold nothing else"
-                )
-        for name in cost.notes:
-            if name not in METRICS:
-                raise ConfigError(
-                    f"{kind}.{verb} records {name}, and nobody says what it is: call "
-                    f'fedclust.metrics.document("{name}", …) in the file of {kind}'
-                )
-        return state, cost
+    def _moved(self, name: str, clients: Clients, rnd: Round) -> Cost:
+        """Take over the state that `init` or `round` returns; what it cost."""
+        verb = Verb(self.algorithm, name, self.seed)
+        self.state, cost = verb.state_and_cost(verb(self.state, clients, rnd))
+        return cost
 
 
 def _without_validation(rnd: Round) -> tuple[Round, Split | None]:
@@ -246,54 +174,12 @@ def _without_validation(rnd: Round) -> tuple[Round, Split | None]:
     return replace(rnd, fed=replace(rnd.fed, validation=None)), held_out
 
 
-def check_state(algorithm: Algorithm) -> None:
-    """Refuse an algorithm whose State declares what no checkpoint can hold; names the field."""
-    state = algorithm.State
-    for name, hint in _hints(state).items():
-        held = (ClientModels, Tensor, int, float, bool, str, type(None))
-        fits = all(kind in held for kind in _options(hint) or (hint,))
-        where = f"{type(algorithm).__qualname__}.State.{name}"
-        require(fits, where, hint, "a State holds tensors and numbers, since checkpoints do")
-
-
 def models_per_client(algorithm: Algorithm) -> int:
     """How many models of every client the algorithm's State declares to keep, as `ClientModels`."""
-    return len(_of_clients(algorithm.State)) + max(0, traits_of(algorithm).slots - 1)
-
-
-def _of_clients(state: Any) -> frozenset[str]:
-    """The fields of a State that are annotated `ClientModels`, or that or None."""
-    hints = _hints(state).items()
-    return frozenset(name for name, hint in hints if ClientModels in (_options(hint) or (hint,)))
-
-
-def _options(hint: Any) -> tuple[Any, ...]:
-    """What a union allows; nothing for any other annotation."""
-    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if union else ()
-
-
-def _hints(state: Any) -> dict[str, Any]:
-    """The annotations of a State; none where a user's file names what is not there to run."""
-    try:
-        return typing.get_type_hints(state)
-    except NameError:
-        return {}
-
-
-def fields_of(state: Any) -> dict[str, Any]:
-    """The fields of a state dataclass; nothing is copied."""
-    return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    return len(fields_of_clients(algorithm.State)) + max(0, traits_of(algorithm).slots - 1)
 
 
 def restored(state: Any, saved: Mapping[str, Any]) -> Any:
     """The State, of the class `state`, whose fields a checkpoint holds."""
-    rows = {name: saved[name] for name in _of_clients(state) if saved[name] is not None}
+    rows = {name: saved[name] for name in fields_of_clients(state) if saved[name] is not None}
     return state(**{**saved, **{n: ClientModels.restored(**kept) for n, kept in rows.items()}})
-
-
-def _described(value: Any) -> str:
-    """A value's type in words, of a tuple those of its entries."""
-    if isinstance(value, tuple):
-        return f"({', '.join(type(entry).__name__ for entry in value)})"
-    return type(value).__name__

@@ -23,7 +23,8 @@ from fedclust.core.verbs import Algorithm, Engine
 from fedclust.engines.fused import FusedEngine
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
-from fedclust.runtime.simulation import fields_of, restored
+from fedclust.runtime.contract import fields_of
+from fedclust.runtime.simulation import restored
 from fedclust.scenarios.static import Static
 
 ALGORITHMS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))

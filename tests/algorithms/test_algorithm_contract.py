@@ -26,7 +26,8 @@ from states import dense
 from fedclust.config.about import about
 from fedclust.core.types import Cost, Federation, Round, Served
 from fedclust.helpers.errors import ConfigError
-from fedclust.runtime.simulation import fields_of, models_per_client
+from fedclust.runtime.contract import fields_of
+from fedclust.runtime.simulation import models_per_client
 
 ABSENT = (4, 11)
 NEEDS_GROUPS = {"oracle"}

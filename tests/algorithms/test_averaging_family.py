@@ -39,7 +39,7 @@ from fedclust.core.types import Federation
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.loop import LoopEngine
 from fedclust.models.params import Layout
-from fedclust.runtime.simulation import fields_of
+from fedclust.runtime.contract import fields_of
 
 
 def test_average_by_hand() -> None:

@@ -33,10 +33,10 @@ from fedclust.core.types import Cost
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
+from fedclust.runtime.contract import fields_of
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
-from fedclust.runtime.simulation import fields_of
 from fedclust.updates.compressions import QSGD, Half, NoCompression, RandomK, Sign, TopK
 
 pytestmark = pytest.mark.full

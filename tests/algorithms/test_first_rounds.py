@@ -21,7 +21,7 @@ from states import assert_same_bits
 
 from fedclust.config.versions import ROUNDS
 from fedclust.engines.lockstep import Lockstep
-from fedclust.runtime.simulation import fields_of
+from fedclust.runtime.contract import fields_of
 
 # losses and norms, relative; machines and numbers of threads differ in the order of sums only
 TOLERANCE = 1e-4

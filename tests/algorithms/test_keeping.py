@@ -15,7 +15,7 @@ from fedclust.core.client_models import ClientModels
 from fedclust.core.kept import Kept
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
-from fedclust.runtime.simulation import fields_of
+from fedclust.runtime.contract import fields_of
 
 # what reads gradients off a model's movement, or begins anew with every batch
 REFUSE = ("apfl", "cfl_mgd", "jgl", "jgl_epochs", "pfedme", "scaffold")

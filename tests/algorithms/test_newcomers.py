@@ -14,7 +14,7 @@ from torch import Tensor
 from fedclust.algorithms.layers.newcomers import Newcomers
 from fedclust.core.types import Federation, Round, Split
 from fedclust.helpers.errors import ConfigError
-from fedclust.runtime.simulation import fields_of
+from fedclust.runtime.contract import fields_of
 from fedclust.scenarios import newcomers as scenarios
 from fedclust.scenarios.static import Static
 from fedclust.scenarios.unavailable import Unavailable

@@ -23,7 +23,7 @@ from fedclust.core.front import Gradient, Train
 from fedclust.core.types import ClientModels, Round
 from fedclust.engines.clients import SeedClients
 from fedclust.helpers.ops import cluster_mean
-from fedclust.runtime.simulation import fields_of
+from fedclust.runtime.contract import fields_of
 
 # one beyond the warm-up of methods that cluster after one; of the others two show all they do
 ROUNDS, FEW = 6, 2

@@ -23,7 +23,7 @@ from fedclust.config.build import build
 from fedclust.core.server import Server, digests
 from fedclust.core.traits import traits_of
 from fedclust.helpers.errors import ConfigError
-from fedclust.runtime.simulation import fields_of
+from fedclust.runtime.contract import fields_of
 from fedclust.updates.servers import SGD, Adagrad, Adam, Yogi
 
 

@@ -35,10 +35,10 @@ from fedclust.core.clock import Devices
 from fedclust.core.front import Gradient
 from fedclust.core.types import Round
 from fedclust.helpers.errors import ConfigError, Interrupted, RunFolderError
+from fedclust.runtime.contract import fields_of
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
-from fedclust.runtime.simulation import fields_of
 
 SIZE = 21  # parameters: three classes, six features
 EXAMPLES = 48  # two epochs of 24 examples

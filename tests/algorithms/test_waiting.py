@@ -16,10 +16,10 @@ from test_timing import devices, numbers, seconds, timed
 from fedclust.config.build import build
 from fedclust.core.traits import traits_of
 from fedclust.helpers.errors import ConfigError
+from fedclust.runtime.contract import fields_of
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
-from fedclust.runtime.simulation import fields_of
 
 UNEVEN = torch.tensor([48.0, 3.0, 17.0, 9.0, 30.0, 5.0, 48.0, 2.0, 11.0, 24.0, 6.0, 40.0])
 ONE_SERVER = {"lcfl", "diffnorm", "gradcos", "gradcos_batch", "kmeans_models", "flhc"}

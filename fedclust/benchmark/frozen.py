@@ -20,6 +20,7 @@ import yaml
 
 from fedclust.config.read import read_config
 from fedclust.config.schema import is_setting, relevant
+from fedclust.core.federation import OF_ALL_SEEDS
 from fedclust.helpers.errors import ConfigError, DataError
 from fedclust.helpers.files import harmless
 
@@ -121,7 +122,9 @@ def facts_of(job: Path) -> dict[str, Any]:
     data = json_of(job / "federation.json").get("data")
     if not isinstance(data, Mapping):
         raise DataError(f"{job / 'federation.json'} has no digests of the data")
-    return {"setting": setting_of(config_of(job)), "data": dict(data)}
+    # versions were frozen before jobs wrote it, and it follows from the others
+    known = {what: digest for what, digest in data.items() if what != OF_ALL_SEEDS}
+    return {"setting": setting_of(config_of(job)), "data": known}
 
 
 def setting_of(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from fedclust.benchmark.frozen import Frozen, config_of
 from fedclust.config.tree import choices
-from fedclust.helpers.errors import DataError
+from fedclust.helpers.errors import DataError, counted
 from fedclust.runtime.inputs import code_of
 from fedclust.runtime.versions import files_changed_since
 
@@ -43,8 +43,15 @@ def _contradictions(job: Path) -> Iterator[str]:
     yield from _set_by_hand(config)
     rows = _read(job / "rounds.csv")
     yield from _of_rounds(rows, config)
-    if (job / "clients.parquet").is_file() and (rows["metric"] == _SCORE).any():
-        yield from _of_clients(rows, _read(job / "clients.parquet"), job)
+    if not (job / "clients.parquet").is_file():
+        return
+    clients = _read(job / "clients.parquet")
+    at_end = clients[clients["round"] == clients["round"].max()]
+    for seed, left in (at_end["label"] < 0).groupby(at_end["seed"]).sum().items():
+        if left:
+            yield f"seed {seed} leaves {counted(left, 'client')} without a model in the last round"
+    if (rows["metric"] == _SCORE).any():
+        yield from _of_clients(rows, clients, job)
 
 
 def _set_by_hand(config: Mapping[str, Any]) -> Iterator[str]:

@@ -58,7 +58,7 @@ def federations_of(parts: Parts, loader: Any, device: torch.device) -> dict[int,
     require(len(files) < 2, "weights", config.get("weights"), "null beside model.weights")
     for key, file in files.items():
         sources = {"the weights that models begin with": file_digest(key, file)}
-        seen = replace(seen, sources=sources)
+        seen = replace(seen, sources={**seen.sources, **sources})
     if seen is pool:
         return federations
     return {seed: replace(fed, pool=seen) for seed, fed in federations.items()}
@@ -98,12 +98,14 @@ def federate(
         seed: federation.build(dataset, partition, seed, pool=pool, validation=validation)
         for seed in seeds
     }
-    if dataset.fit is not None:
+    sources = {}
+    if dataset.fit is not None:  # to the training examples of every seed
+        sources = {federation.OF_ALL_SEEDS: pool.digest}
         federations = dataset.fit(dataset, federations)
     federations = {seed: replace(fed, raw=described(fed)) for seed, fed in federations.items()}
     if attack is not None:
         federations = under_attack(federations, attack, named)
-    on_device = federations[seeds[0]].pool.to(device)
+    on_device = replace(federations[seeds[0]].pool, sources=sources).to(device)
     return {seed: _moved(fed, on_device) for seed, fed in federations.items()}
 
 

@@ -39,7 +39,8 @@ class Pool:
             its own, see `fedclust.core.federation.build`.
         vocabulary: number of token ids, which are inputs as they are; None where they are numbers.
         task: what is predicted.
-        sources: digests of further files that decide results, by what they are of.
+        sources: digests of what decides results besides, by what it is: of further files, and of
+            the examples before anything of one seed went into them.
         copies: so many times all examples occur, one copy behind the other, each as the training
             rows of another seed scale them.
     """

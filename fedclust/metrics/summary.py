@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.helpers.errors import require
+from fedclust.helpers.errors import ConfigError, require
 from fedclust.helpers.files import atomic_write
 from fedclust.metrics import METRICS, headline_of
 from fedclust.metrics.meanings import read_meanings
@@ -67,7 +67,7 @@ def objective(folder: Path, metric: str | None) -> float:
     is the headline of the task, on validation examples where there are any.
 
     Raises:
-        ConfigError: if the job has not recorded the metric.
+        ConfigError: if the job has not recorded the metric, or no client has a model at its end.
     """
     try:
         numbers = over_seeds(folder)
@@ -79,6 +79,11 @@ def objective(folder: Path, metric: str | None) -> float:
     if metric is None:
         own = headline_of(means)
         metric = f"validation_{own}" if f"validation_{own}" in means else own
+    if f"last/{metric}" not in numbers and numbers.get("last/served") == 0:
+        raise ConfigError(
+            f"{folder} has tested nobody: the method gives no client a model at the end (its serve "
+            "returns label -1 for all)"
+        )
     require(f"last/{metric}" in numbers, "objective", metric, f"this job has recorded {known}")
     return numbers[f"last/{metric}"]
 

@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from fedclust.helpers.errors import counted
 from fedclust.metrics import METRICS
 from fedclust.report.formats import factor, in_percent, lower_is_better, sign
 from fedclust.report.statistics.paired import ALPHA, Paired, holm, least_p, paired, seeds_needed
@@ -16,7 +17,7 @@ MARGIN = 0.5  # points of accuracy; a smaller difference is called none
 _TOO = "and the t test for seeds that split the same rows anew, "
 
 Key = TypeVar("Key", bound=Hashable)
-Verdict = Literal["best", "below", "level", "untold"]
+Verdict = Literal["best", "below", "level", "untold", "fewer"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Standing:
     Attributes:
         verdict: best: the best mean, which several may share. below: significantly below it, and by
             no less than `MARGIN`. level: neither. untold: with so few common seeds no difference
-            could be significant.
+            could be significant. fewer: not compared, as it serves fewer clients than others.
         rivals: how many arms were compared with the best one.
         lacks: whether it lacks seeds that another has, and so may not be the best.
         against: the arm minus the best one in their common seeds, as shown; None for the best one
@@ -99,6 +100,7 @@ def rule(places: Sequence[Standing], metric: str) -> list[str]:
     """What bold means below a table, in one line; no line where nothing is bold."""
     decided = [one for one in places if one.verdict in ("below", "level")]
     untold = [one for one in places if one.verdict == "untold"]
+    fewer = sum(one.verdict == "fewer" for one in places)
     among = " of those that have all seeds" if any(one.lacks for one in places) else ""
     lines = []
     if decided:
@@ -114,6 +116,11 @@ def rule(places: Sequence[Standing], metric: str) -> list[str]:
         lines.append(f"Bold: the best mean{among}.")
     if untold:
         lines.append(silence(untold))
+    if fewer:
+        serve, are = ("serves", "is") if fewer == 1 else ("serve", "are")
+        lines.append(
+            f"{counted(fewer, 'arm')} {serve} fewer clients than others, and {are} not compared."
+        )
     return [" ".join(lines)] if lines else []
 
 

@@ -48,6 +48,7 @@ _WORDS = {
     "below": "below the best",
     "level": "no difference shown",
     "untold": "cannot be told",
+    "fewer": "serves fewer clients",
 }
 
 
@@ -199,7 +200,8 @@ class Overall:
         means: [F, k] mean score over seeds, as shown; higher is better.
         runs: by method, per federation [S] scores on a common scale; higher is better.
         reference: the method whose score in the same seed was subtracted; "" for none.
-        left_out: methods that did not run to their end in every federation, in all seeds.
+        left_out: methods that did not run to their end in every federation, in all seeds, or leave
+            clients out that others serve.
     """
 
     names: tuple[str, ...]
@@ -389,7 +391,8 @@ def _overall_notes(results: Overall, intervals: bool, *, lower: bool) -> list[st
         )
     if results.left_out:
         lines.append(
-            "Not run in every federation and all of its seeds, and left out: "
+            "Not run in every federation, in all of its seeds and for all clients that others "
+            "serve, and left out: "
             f"{', '.join(results.left_out)}."
         )
     return lines

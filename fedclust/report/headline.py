@@ -33,6 +33,7 @@ from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
 from fedclust.report.trivial import Guess, below, guessed, guesses
 from fedclust.report.unmatched import unmatched
+from fedclust.report.unserved import leaving_out
 
 # of the scores but the last round's
 _TITLES = {"max": "best over rounds", "validation": "at best validation"}
@@ -187,8 +188,11 @@ def beside(metric: str, arms: Sequence[Arm], *, recovery: bool = True) -> dict[s
 
 
 def final_scores(spec: Spec, arms: Sequence[Arm]) -> dict[tuple[str, str], dict[int, float]]:
-    """The score of every seed of the arms that have ended, by setting and name."""
-    ended = (arm for arm in arms if arm.finished)
+    """The score of every seed of the arms that have ended and serve all clients that others do, by
+    setting and name.
+    """
+    left = leaving_out(arms)
+    ended = (arm for arm in arms if arm.finished and arm.label not in left)
     return {(arm.setting, arm.name): arm.by_seed(spec.metric, spec.score) for arm in ended}
 
 
@@ -197,8 +201,13 @@ def standing(arms: Sequence[Arm], column: HeadlineColumn, metric: str) -> dict[s
     ended = [arm for arm in arms if arm.finished or column.round is not None]
     places: dict[str, Standing] = {}
     ratios = redrawn(arms)
+    left = leaving_out(ended, column.round)
     for setting in settings_of(ended):
-        scores = {a.label: column.values(a) for a in ended if a.setting == setting}
+        own = [arm.label for arm in ended if arm.setting == setting]
+        places |= {label: Standing("fewer", 0) for label in own if label in left}
+        scores = {
+            a.label: column.values(a) for a in ended if a.setting == setting and a.label not in left
+        }
         ratio = ratios.get(setting, 0.0)
         # with the same test examples in all seeds, what is told is told of these
         places |= standings(scores, metric, 0.0 if isinf(ratio) else ratio)

@@ -23,7 +23,8 @@ _FALLS = 0.99  # of the training loss at three quarters of the rounds
 def outcome(
     folder: Path, last: Mapping[str, NDArray[np.float64]], config: Mapping[str, Any], how: str
 ) -> str:
-    """The line on a finished job, which says so where it is worse than a guess without inputs.
+    """The line on a finished job, which says so where clients have no model, and where it is worse
+    than a guess without inputs.
 
     Args:
         folder: the job's.
@@ -40,6 +41,8 @@ def outcome(
     num, asked = max(map(len, last.values()), default=0), len(config["seeds"])
     seeds = counted(asked, "seed") if num == asked else f"{num} of {counted(asked, 'seed')}"
     line = f"{folder} {how}: {', '.join(scores)} ({seeds}, {counted(config['rounds'], 'round')})"
+    if "served" in last and (share := float(last["served"].min())) < 1:
+        line += f"; {100 * share:.3g} % of the clients have a model, and only these are tested"
     guess = _guess(folder, own)
     if own in last and worse(own, last[own], guess):
         line += f"; worse than a guess without inputs, {_number(own, guess)}{_why(folder)}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from fedclust.core.federation import OF_ALL_SEEDS
 from fedclust.report.arms import Arm, settings_of
+from fedclust.report.runs import Run
 
 _MOST = 0.5  # of the rows; seeds that use so many have most of theirs in common
 _OF_ONE_SEED = "the partition of seed "
@@ -14,15 +16,16 @@ _OF_ONE_SEED = "the partition of seed "
 def other_data(arms: Sequence[Arm]) -> list[str]:
     """A line for every setting whose jobs met other data, though their configs name the same.
 
-    Compared are digests of partitions and, among jobs of the same seeds, of examples.
+    Compared are digests of partitions, of the examples before anything of one seed went into them
+    and, among jobs of the same seeds, of those that they computed with.
     """
     lines = []
     for setting in settings_of(arms):
         met: dict[tuple[str, ...], dict[str, list[str]]] = {}  # what, of which seeds → digest
         for arm in arms:
-            for what, digest in _digests(arm) if arm.setting == setting else ():
+            for what, digest, label in _digests(arm) if arm.setting == setting else ():
                 labels = met.setdefault(what, {}).setdefault(digest, [])
-                labels += [arm.name] if arm.name not in labels else []
+                labels += [label] if label not in labels else []
         differing = {what: by for what, by in met.items() if len(by) > 1}
         if differing:
             about, by = next(iter(differing.items()))
@@ -32,6 +35,13 @@ def other_data(arms: Sequence[Arm]) -> list[str]:
                 "them may come from the data"
             )
     return lines
+
+
+def of_seeds(arm: Arm, run: Run) -> str:
+    """The arm, and the seeds of one of its jobs where it has several."""
+    if len(arm.jobs) == 1:
+        return arm.name
+    return f"{arm.name} seeds={','.join(map(str, run.seeds))}"
 
 
 def redrawn(arms: Sequence[Arm]) -> dict[str, float]:
@@ -87,12 +97,13 @@ def limits_of_tests(arms: Sequence[Arm]) -> list[str]:
     return lines
 
 
-def _digests(arm: Arm) -> list[tuple[tuple[str, ...], str]]:
-    """What the jobs of an arm met, and of which seeds where these decide, with its digest."""
+def _digests(arm: Arm) -> list[tuple[tuple[str, ...], str, str]]:
+    """What the jobs of an arm met, and of which seeds where these decide; its digest; whose."""
     digests = []
     for run in arm.jobs:
         data, seeds = run.federation.get("data"), tuple(run.federation.get("seeds", {}))
         for what, digest in data.items() if isinstance(data, Mapping) else ():
-            of = () if str(what).startswith(_OF_ONE_SEED) else seeds
-            digests.append(((str(what), *of), str(digest)))
+            of = () if str(what).startswith((_OF_ONE_SEED, OF_ALL_SEEDS)) else seeds
+            whose = of_seeds(arm, run) if what == OF_ALL_SEEDS else arm.name
+            digests.append(((str(what), *of), str(digest), whose))
     return digests

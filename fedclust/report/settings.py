@@ -19,6 +19,7 @@ from fedclust.helpers.errors import some_of
 from fedclust.report.arms import Arm
 from fedclust.report.columns import TableColumn, tabulate
 from fedclust.report.runs import Run
+from fedclust.report.same_data import of_seeds
 from fedclust.report.sweep import read_sweep
 from fedclust.report.table import Table
 
@@ -96,6 +97,17 @@ def mixed_versions(arms: Sequence[Arm]) -> list[str]:
         given = _versions(arms, what)
         if len({value for _, value in given}) > 1:
             lines.append(f"computed by different versions ({what}): {_shared(given)}")
+    files: dict[str, dict[str, dict[str, None]]] = {}  # by name and digest, which jobs used it
+    for whose, run in ((of_seeds(arm, run), run) for arm in arms for run in arm.jobs):
+        used = run.versions.get("user_files")
+        for name, digest in used.items() if isinstance(used, Mapping) else ():
+            files.setdefault(str(name), {}).setdefault(str(digest), {})[whose] = None
+    lines += [
+        f"{name} was changed between these jobs: "
+        f"{' | '.join(some_of(jobs, _MOST_NAMES) for jobs in by.values())}; they ran different code"
+        for name, by in files.items()
+        if len(by) > 1
+    ]
     continued = [arm.label for arm in arms if any(run.versions.get("before") for run in arm.jobs)]
     if continued:
         lines.append(f"continued by another version than begun: {', '.join(continued)}")

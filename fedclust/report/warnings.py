@@ -15,6 +15,7 @@ from fedclust.report.reading import left_out
 from fedclust.report.reference import Reference
 from fedclust.report.same_data import other_data
 from fedclust.report.settings import mixed_versions
+from fedclust.report.unserved import unserved
 
 _EXPLODED = 100  # nats per example; guessing among 62 classes costs 4
 
@@ -47,6 +48,7 @@ def banners(folder: Path, arms: Sequence[Arm], reference: Reference) -> list[str
                 f"{'it' if len(changed) == 1 else 'them'}; the numbers may not be the job's"
             )
     lines += [
+        *unserved(arms),
         *unwritten(arms),
         *measured_elsewhere(arms),
         *other_data(arms),

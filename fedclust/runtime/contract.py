@@ -28,7 +28,7 @@ _COUNTS = (
     *("models_down", "models_up", "floats_down", "floats_up", "scalars_up"),
     *("gradient_steps", "forward_passes", "backward_passes"),
 )
-_DATA = "seeds, and jobs of a sweep, share them"
+_DATA = "all methods, seeds and jobs meet the same"
 _STATE = "a state never changes, so that a round can begin with it again"
 
 

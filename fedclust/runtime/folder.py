@@ -359,7 +359,8 @@ class RunFolder:
         self._refuse_others({} if self._found is None else self._found.data, data, "begun")
 
     def _refuse_others(self, before: Mapping[str, str], now: Mapping[str, str], how: str) -> None:
-        changed = [what for what in now if before and before.get(what) != now[what]]
+        # earlier versions wrote fewer
+        changed = [what for what in now if before.get(what, now[what]) != now[what]]
         if changed:
             raise RunFolderError(
                 f"{self.path} was {how} with other data ({changed[0]} changed); bring them back, "

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedclust.config.job import Job
 from fedclust.config.schema import RunConfig
-from fedclust.core.federation import digest, summary, write_table
+from fedclust.core.federation import OF_ALL_SEEDS, digest, summary, write_table
 from fedclust.core.tracker import About
 from fedclust.core.traits import traits_of
 from fedclust.core.trivial import loss_of_all, predicted
@@ -188,7 +188,7 @@ def begin_files(job: Job, folder: RunFolder) -> Recorder:
 def data_digests(federations: Mapping[int, Federation]) -> dict[str, str]:
     """Digests of the examples, and of who owns which in every seed, by what they are of."""
     pool = next(iter(federations.values())).pool
-    digests = {"the examples": pool.digest, **pool.sources}
+    digests = {"the examples": pool.digest, OF_ALL_SEEDS: pool.digest, **pool.sources}
     for seed, fed in federations.items():
         digests[f"the partition of seed {seed}"] = digest(fed)
     return digests

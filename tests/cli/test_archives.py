@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from cli.conftest import Cli, put, rounds_of
@@ -252,6 +253,17 @@ def test_numbers_that_contradict_each_other_are_refused(
     fedclust: Cli, packed: Path, edit: Callable[[list[str]], list[str]], says: str
 ) -> None:
     _edited(packed, edit)
+    fedclust.refused("benchmark", "verify", str(packed), says=says)
+
+
+def test_a_score_without_the_hardest_clients_is_refused(fedclust: Cli, packed: Path) -> None:
+    files = archive.unpacked(packed)
+    for name in [one for one in files if one.endswith("clients.parquet")]:
+        rows = pd.read_parquet(io.BytesIO(files[name]))
+        rows.loc[rows["client"] == 0, ["label", "test_count", "correct"]] = [-1, 0, 0]
+        files[name] = rows.to_parquet()
+    packed.write_bytes(archive.packed_files(files))
+    says = "seed 0 leaves 1 client without a model in the last round"
     fedclust.refused("benchmark", "verify", str(packed), says=says)
 
 

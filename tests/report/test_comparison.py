@@ -198,7 +198,57 @@ def test_a_method_that_is_missing_in_one_federation_is_named(tmp_path: Path) -> 
     table = found(report, "overall")
     assert texts(table) == [["a", "2.00", "50.00"], ["b", "1.00", "60.00"]]
     assert table.columns[2] == "IQM of test accuracy (%)"
-    assert table.notes[-1] == "Not run in every federation and all of its seeds, and left out: d."
+    left_out = "Not run in every federation, in all of its seeds and for all clients that others "
+    assert table.notes[-1] == f"{left_out}serve, and left out: d."
+
+
+def serving(folder: Path, name: str, score: float, served: float, case: str = "") -> None:
+    """Nine seeds of one method, which serves a part of the clients at the end."""
+    curves = {
+        "accuracy": [[0.5] * 9, [score + 0.001 * seed for seed in range(9)]],
+        "served": [[1.0] * 9, [*[1.0] * 8, served]],
+    }
+    plain(folder / f"{name}{case}", curves, name, case=case)
+
+
+def test_an_arm_that_leaves_clients_out_is_not_compared(tmp_path: Path) -> None:
+    for name, score, served in (("fedavg", 0.6, 1.0), ("ifca", 0.7, 1.0), ("skip", 0.9, 0.5)):
+        serving(tmp_path, name, score, served)
+    report = contents(tmp_path)
+    rows = {row[0]: row for row in texts(found(report, "comparison"))}
+    assert rows["ifca"][1] == "best"
+    assert rows["fedavg"][-1] == "below the best"
+    assert rows["skip"][1:] == ["–", "–", "–", "–", "serves fewer clients"]
+    strong = [row[0].text for row in found(report, "table").rows if row[1].strong]
+    assert strong == ["ifca"]
+    line = (
+        "skip gives some clients no model (label −1) that other arms serve, and is tested on 50 %"
+    )
+    assert [one for one in report.banners if one.startswith(line)]
+    told = " ".join(printed(tmp_path).split())
+    assert "1 arm serves fewer clients than others, and is not compared." in told
+    assert line in told
+
+
+def test_arms_that_serve_the_same_clients_are_compared(tmp_path: Path) -> None:
+    for name, score in (("fedavg", 0.6), ("ifca", 0.7)):
+        serving(tmp_path, name, score, 0.5)
+    report = contents(tmp_path)
+    assert {row[-1] for row in texts(found(report, "comparison"))} == {
+        "the best mean",
+        "below the best",
+    }
+    assert not [one for one in report.banners if "no model" in one]
+
+
+def test_a_method_that_leaves_clients_out_has_no_rank(tmp_path: Path) -> None:
+    for case in ("f0", "f1"):
+        for name, score in (("fedavg", 0.6), ("ifca", 0.7), ("skip", 0.9)):
+            serving(tmp_path, name, score, 0.5 if (name, case) == ("skip", "f1") else 1.0, case)
+    report = contents(tmp_path)
+    one = overall(report.spec, report.arms)
+    assert one is not None
+    assert (set(one.names), one.left_out) == ({"fedavg", "ifca"}, ("skip",))
 
 
 def test_a_method_that_lost_a_seed_has_no_rank(tmp_path: Path) -> None:

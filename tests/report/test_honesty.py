@@ -23,6 +23,8 @@ from fedclust.report.sweep import write_sweep
 from fedclust.report.write import Contents
 
 CURVE = [[0.5, 0.5], [0.8, 0.9]]
+SIZES = dict.fromkeys(("total", "mean", "std", "min", "max"), 1)
+OF_A_SEED = {"clients": 1, "groups": 0, "examples": {"-1": [1]}, "train": SIZES, "test": SIZES}
 
 
 def rows(report: Contents, name: str) -> list[list[str]]:
@@ -262,16 +264,17 @@ def test_jobs_that_met_other_data_are_told(tmp_path: Path, digest: str) -> None:
 def test_jobs_that_differ_in_their_seeds_are_not_compared(tmp_path: Path) -> None:
     """A table is scaled for every seed, so jobs with other seeds have other examples."""
 
-    sizes = dict.fromkeys(("total", "mean", "std", "min", "max"), 1)
-    whole = {"clients": 1, "groups": 0, "examples": {"-1": [1]}, "train": sizes, "test": sizes}
-
     def said(name: str, *jobs: tuple[str, tuple[int, ...], str, str]) -> list[str]:
         for number, (arm, seeds, examples, part) in enumerate(jobs):
             place, given = tmp_path / name / f"{arm}{number}", {"seeds": list(seeds)}
             job(place, arm, seeds=seeds, rounds=2, config=given, overrides=[f"seeds={seeds}"])
             data = {"the examples": examples}
             data |= {f"the partition of seed {seed}": f"{part}{seed}" for seed in seeds}
-            about = {"parameters": 1, "seeds": {str(seed): whole for seed in seeds}, "data": data}
+            about = {
+                "parameters": 1,
+                "seeds": {str(seed): OF_A_SEED for seed in seeds},
+                "data": data,
+            }
             (place / "federation.json").write_text(json.dumps(about))
         return [line for line in contents(tmp_path / name).banners if "different data" in line]
 
@@ -283,3 +286,26 @@ def test_jobs_that_differ_in_their_seeds_are_not_compared(tmp_path: Path) -> Non
     assert "different data (the examples): ifca | lcfl;" in line
     (line,) = said("partition", *one, ("lcfl", (0, 1, 2), "of all", "q"))
     assert "different data (the partition of seed 0): ifca | lcfl;" in line
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_seeds_that_met_other_files_of_data_or_code_are_told(tmp_path: Path, changed: bool) -> None:
+    """Two commands, for two seeds each, give one arm."""
+    for first, digest in ((0, "a"), (2, "b" if changed else "a")):
+        place, seeds = tmp_path / f"mine{first}", (first, first + 1)
+        job(place, "ifca", seeds=seeds, rounds=2, overrides=[f"seeds={list(seeds)}"])
+        data = {"the examples": f"as scaled for {seeds}", "the examples of all seeds": digest}
+        about = {"parameters": 1, "seeds": dict.fromkeys(map(str, seeds), OF_A_SEED), "data": data}
+        (place / "federation.json").write_text(json.dumps(about))
+        used = {"user_files": {"mine.py": digest}}
+        (place / "versions.json").write_text(json.dumps(used))
+    report = contents(tmp_path)
+    assert [len(arm.jobs) for arm in report.arms] == [2]
+    told = [line for line in report.banners if "mine.py" in line or "different data" in line]
+    both = "ifca seeds=0,1 | ifca seeds=2,3"
+    lines = [
+        f"the jobs met different data (the examples of all seeds): {both}; differences between "
+        "them may come from the data",
+        f"mine.py was changed between these jobs: {both}; they ran different code",
+    ]
+    assert told == (lines if changed else [])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.steps import arrived, train_and_average, zeros
+from fedclust.algorithms.steps import Aggregation, arrived, train_and_average, zeros
 from fedclust.helpers.errors import require
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
@@ -21,10 +21,15 @@ class ServerMomentum(Method):
     Attributes:
         solver: local work.
         beta: what is left of the velocity after a round, in [0, 1); 0 is FedAvg.
+        aggregation: how participants are weighted. A method with this option averages: so
+            aggregation=median, server=adam and the like can be used with it.
     """
 
     solver: Solver
     beta: float = 0.9
+    aggregation: Aggregation = "by_samples"
+
+    unnoised = ""  # clients send nothing but updates to be averaged: privacy=client noises all
 
     @dataclass(frozen=True, kw_only=True)
     class State:
@@ -51,7 +56,7 @@ class ServerMomentum(Method):
         """Local training of the cohort, its mean update, and a step with momentum."""
         label = zeros(rnd.cohort)
         mean, _, cost = train_and_average(
-            clients, state.model, label, rnd.cohort, self.solver, "uniform", rnd
+            clients, state.model, label, rnd.cohort, self.solver, self.aggregation, rnd
         )
         velocity = self.beta * state.velocity + (mean - state.model)
         return self.State(model=state.model + velocity, velocity=velocity), cost

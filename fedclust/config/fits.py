@@ -11,7 +11,7 @@ from fedclust.config.values import LOOKED_AT, Parts, by_class, placed
 from fedclust.core.norms import AVERAGED, NORMS, OF_MODELS
 from fedclust.core.solver import Solver, solvers_of
 from fedclust.core.task import Classification, Task
-from fedclust.core.traits import check_averages, traits_of
+from fedclust.core.traits import check_averages, or_says, traits_of
 from fedclust.core.types import Federation
 from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.errors import ConfigError, counted, require, typed
@@ -29,6 +29,7 @@ def check_privacy(parts: Parts) -> None:
         layer = layer.base  # who says so
     why = traits.unnoised if traits.averages else "what is no mean of updates"
     allowed = f"none, since {parts.called(layer)} is not private: clients send {why} without noise"
+    allowed += or_says(layer, "an option aggregation and by unnoised = ''")
     require(not why, "privacy", parts.choice("privacy"), allowed)
     allowed = "mean with privacy, whose sums are of clipped updates"
     plain = parts.made["aggregation"] is None

@@ -9,10 +9,12 @@ group `fedclust`. Whatever a module has merely imported is no part.
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass
 from importlib import import_module, metadata
 from pathlib import Path
@@ -98,6 +100,11 @@ class Objects:
     def _check(self, node: Any, key: str, wanted: Any) -> None:
         """Check a node of which `wanted`, a group or a class, is asked; any part if None."""
         if not isinstance(node, Mapping) or "_target_" not in node:
+            if isinstance(node, Mapping) and node:
+                keys = ", ".join(map(str, node))
+                raise ConfigError(
+                    f"{key} has the keys {keys}, and no _target_, which names its class"
+                )
             shown = "null" if node is None else node
             raise ConfigError(f"{key}={shown} is not allowed: it must be a mapping with _target_")
         key = next((own for own, one in self.shared.items() if node == one), key)
@@ -129,6 +136,9 @@ class Objects:
             if allowed.startswith("a list") and isinstance(value, str | int | float):
                 fits = not _misfit([value], hint)
                 allowed += f"; {typed(key, [value])} is one" if fits else ""
+            if isinstance(value, str):
+                with suppress(ValueError):
+                    allowed += "; it is text, in quotes" * (not _misfit(json.loads(value), hint))
             raise ConfigError(f"{key}={shown} is not allowed: expected {allowed}")
 
     def _build(self, node: Any, key: str, from_data: Mapping[str, Any]) -> Any:
@@ -188,6 +198,8 @@ class Objects:
             declared = _is_declared(part, module, name) and (
                 self._is_from_users(module) or _is_plug_in(module)
             )
+        if not own and not (declared and _fits(part, wanted, own)):
+            what = _of_module(module, holder, name, wanted) or what
         require(declared and _fits(part, wanted, own), f"{key}._target_", target, what)
         return part
 
@@ -222,6 +234,17 @@ def _is_declared(value: Any, module: str, name: str) -> bool:
     """Whether a module's attribute is a public class or function that the module defines."""
     kind = inspect.isclass(value) or inspect.isfunction(value)
     return kind and value.__module__ == module and not name.startswith("_")
+
+
+def _of_module(module: str, holder: Mapping[str, Any], name: str, wanted: Any) -> str:
+    """What a user's module has instead of what is asked for, in words; "" where it has nothing."""
+    declared = {one: part for one, part in holder.items() if _is_declared(part, module, one)}
+    part = declared.get(name)
+    if inspect.isclass(part) and wanted in PARTS:
+        lacks = [verb for verb in PARTS[wanted].verbs if not hasattr(part, verb)]
+        return f"{name} has no {', '.join(lacks)}, and is no {wanted}" if lacks else ""
+    fitting = [one for one, part in declared.items() if _fits(part, wanted, own=False)]
+    return f"the module {module} has {', '.join(fitting)}" if fitting and part is None else ""
 
 
 def _is_plug_in(module: str) -> bool:

@@ -69,4 +69,12 @@ def check_averages(key: str, given: str, part: object, name: str) -> None:
     makes none. Raises `ConfigError` naming the key.
     """
     allowed = f"mean, since {name} does not replace models by means of the participants'"
-    require(traits_of(part).averages, key, given, allowed)
+    require(traits_of(part).averages, key, given, allowed + or_says(part, "an option aggregation"))
+
+
+def or_says(part: object, says: str) -> str:
+    """How a method of a user's own says that it does after all; "" for one of fedclust."""
+    while (base := getattr(part, "base", None)) is not None:  # inside layers
+        part = base
+    ours = type(part).__module__.partition(".")[0] == "fedclust"
+    return "" if ours else f"; if it does, it says so by {says}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -21,7 +21,8 @@ from planted import (
 from fedclust.algorithms.layers.with_server import WithServer
 from fedclust.config.build import build
 from fedclust.core.server import Server, digests
-from fedclust.core.traits import traits_of
+from fedclust.core.traits import check_averages, traits_of
+from fedclust.core.verbs import Method
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.contract import fields_of
 from fedclust.updates.servers import SGD, Adagrad, Adam, Yogi
@@ -101,6 +102,17 @@ def test_halves_of_a_cluster_inherit_and_a_new_model_begins_anew() -> None:
         [21.0],
     ]
     assert set(server.memories(after)) == set(digests(after))
+
+
+def test_a_method_of_ones_own_is_told_how_it_says_that_it_averages() -> None:
+    @dataclass(frozen=True)
+    class Mine(Method):
+        pass
+
+    with pytest.raises(ConfigError, match=r"'; if it does, it says so by an option aggregation$"):
+        check_averages("server", "adam", Mine(), "mine")
+    with pytest.raises(ConfigError, match=r"by means of the participants'$"):
+        check_averages("server", "adam", configured("scaffold"), "scaffold")
 
 
 @pytest.mark.thinned

@@ -196,6 +196,11 @@ BAD = [
     (["algorithm=flexcfl", "algorithm.num_clusters=2"], "num_clusters=… sets both"),
     (["num_clusters=0"], "num_clusters=0"),
     (["num_clusters=many"], "num_clusters=many"),
+    (
+        ["algorithm.aggregation=${commn.aggregation}"],
+        "refers to ${commn.aggregation}, and there is no such key; did you mean common?",
+    ),
+    (["algorithm.solver=${solvr}"], "refers to ${solvr}, and there is no such key; did you mean"),
     (["num_clusters=auto", "algorithm=ifca"], "num_clusters=auto"),
     (["solver.lr=-1"], "solver.lr=-1"),
     (["solver.lr=nan"], "solver.lr=nan"),

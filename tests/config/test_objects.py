@@ -109,7 +109,14 @@ def test_a_users_class_is_a_part(mine: Objects) -> None:
     [
         ({"_target_": "my_parts.system", "command": "true"}, r"_target_=my_parts.system"),
         ({"_target_": "my_parts.Popen", "args": "true"}, r"_target_=my_parts.Popen"),
-        ({"_target_": "my_parts.NoSink"}, r"_target_=my_parts.NoSink is not allowed: a tracker"),
+        (
+            {"_target_": "my_parts.NoSink"},
+            r"NoSink has no begin, log, end, close, and is no t",
+        ),
+        ({"_target_": "my_parts.Min"}, r"Min is not allowed: the module my_parts has Mine"),
+        ({"_target_": "my_parts.Mine", "depth": "4"}, r"000\]; it is text, in quotes$"),
+        ({"_target_": "my_parts.Mine", "depth": "four"}, r"000\]$"),
+        ({"depth": 4}, r"tracker has the keys depth, and no _target_, which names its class$"),
         ({"_target_": "my_parts.Mine", "depth": 1e300}, r"depth=1e\+300 .* an integer in"),
         ({"_target_": "my_parts.Mine", "width": 1}, r"tracker has the keys depth"),
         ({"_target_": "my_parts.made"}, r"tracker: ZeroDivisionError: by hand"),

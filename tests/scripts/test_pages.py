@@ -290,14 +290,14 @@ def test_the_examples_of_the_how_to_pages_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     written = []
-    for file in sorted((DOCS / "how-to").glob("own-*.md")):
+    for file in [*sorted((DOCS / "how-to").glob("own-*.md")), DOCS / "how-to" / "attackers.md"]:
         for block, name in re.findall(
             r"^```\w+\n(# (mine/\S+)\n.*?)^```$", file.read_text(), re.M | re.S
         ):
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_text(block)
             written.append(name)
-    assert len(written) == 14
+    assert len(written) == 18
 
     def done(*overrides: str) -> fedclust.Result:
         small = {
@@ -313,6 +313,11 @@ def test_the_examples_of_the_how_to_pages_run(
         lazy, fedavg = done("algorithm=lazy").rounds, done("algorithm=fedavg").rounds
         assert lazy["accuracy"][0] == lazy["accuracy"][1] == fedavg["accuracy"][0]
         assert lazy["accuracy"][2] != lazy["accuracy"][1]
+        attacked = [
+            done("algorithm=lazy", "attack=swelling", f"aggregation={rule}").rounds["test_loss"]
+            for rule in ("mean", "clipped_median")
+        ]
+        assert attacked[1].iloc[-1] < attacked[0].iloc[-1]
         assert done("algorithm=watched").rounds["model_norm"].between(5, 20).all()
         sizes = {"small": 65 * 64 + 650, "normed": 64 + 65 * 64 + 650, "net": 80 + 1290}
         for model, parameters in sizes.items():

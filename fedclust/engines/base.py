@@ -24,6 +24,7 @@ from fedclust.core.verbs import Engine
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.rng import Stream
+from fedclust.helpers.unfinished import Table, unfinished
 from fedclust.models.foreign import Runnable
 from fedclust.models.params import layout
 
@@ -57,6 +58,7 @@ class Computing(Generic[ModelT]):
     """
 
     tf32 = False
+    name: ClassVar[str]
     remark = ""
     answers: ClassVar[Mapping[type[Call[Any]], Answer]]
 
@@ -90,6 +92,20 @@ def _rounding(*, tf32: bool) -> Iterator[None]:
     finally:
         for product, precision in zip(products, before, strict=True):
             product.fp32_precision = precision
+
+
+def kept_losses(engine: Computing[Any], call: LossCall, values: Tensor) -> Table:
+    """The losses `values` [N, ...] of a call, those of an earlier process filled in; the losses of
+    every example are not kept.
+    """
+    if call.per_example:
+        return Table(values)
+
+    def asked() -> tuple[Tensor | str, ...]:
+        shards = call.shards
+        return engine.name, engine.pool.digest, call.models, shards.index, shards.count
+
+    return unfinished.table(values, asked)
 
 
 class InFront:

@@ -22,7 +22,7 @@ from fedclust.core.calls import (
 )
 from fedclust.core.pool import Pool
 from fedclust.engines.adopted import adopted
-from fedclust.engines.base import Computing, by_rows
+from fedclust.engines.base import Computing, by_rows, kept_losses
 from fedclust.engines.located import at_rows
 from fedclust.engines.schedule import Schedule, schedule
 from fedclust.helpers.meter import meter
@@ -177,9 +177,13 @@ class LoopEngine(Computing[Runnable]):
         """Mean loss of every model on every row [C, K], or of each example [C, n, K]; nats."""
         models, shards, loss = call.models, call.shards, self.pool.task.loss
         shape = shards.index.shape if call.per_example else shards.count.shape
-        out = torch.zeros(*shape, len(models), device=models.device)
+        by_model = torch.zeros(len(models), *shape, device=models.device)
+        table, out = kept_losses(self, call, by_model), by_model.movedim(0, -1)
         self.meter.begin(self.meter.doing, len(models), "models")
         for k in range(len(models)):
+            own = torch.tensor([k])
+            if table.has(own):
+                continue
             model = self._load(models[k])
             for row in range(len(shards)):
                 first = 0
@@ -189,6 +193,7 @@ class LoopEngine(Computing[Runnable]):
                         first += len(y)
                     else:
                         out[row, k] += loss(model(x), y, "sum")
+            table.note(own)
             self.meter.add(1)
         return out if call.per_example else out / shards.count.clamp(min=1).unsqueeze(1)
 

@@ -27,7 +27,7 @@ from fedclust.core.calls import (
 from fedclust.core.pool import Pool
 from fedclust.core.solver import clip, plus
 from fedclust.engines.adopted import adopted
-from fedclust.engines.base import Computing, by_rows
+from fedclust.engines.base import Computing, by_rows, kept_losses
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.schedule import schedule
 from fedclust.helpers.meter import meter
@@ -189,8 +189,11 @@ class VmapEngine(Computing[Runnable]):
         out = models.new_zeros(shape, dtype=torch.float32 if each else torch.float64)
         many = _over_rows(self._losses, in_dims=(0, None, None))  # every model on the same examples
         width, at_once = _width(shards, _EXAMPLES), self._rows(min(_EXAMPLES, shards.index.numel()))
+        table = kept_losses(self, call, out)
 
         def look(rows: Tensor) -> None:
+            if table.has(rows):
+                return
             out[rows] = 0
             for columns, x, y, real in self._blocks(shards, rows, width):
                 for first in range(0, len(models), at_once):
@@ -202,6 +205,7 @@ class VmapEngine(Computing[Runnable]):
                         out[rows, columns, some] = values.permute(1, 2, 0)
                     else:
                         out[rows, some] += values.sum(2, dtype=torch.float64).T
+            table.note(rows)
 
         each_chunk(shards.count, _EXAMPLES // width, look)
         return out if each else (out / shards.count.clamp(min=1).unsqueeze(1)).to(models.dtype)

@@ -38,6 +38,7 @@ from fedclust.helpers.errors import (
 from fedclust.helpers.garbage import searched_as_usual
 from fedclust.helpers.memory import readable, short_of_memory
 from fedclust.helpers.signals import Signals
+from fedclust.helpers.unfinished import unfinished
 from fedclust.metrics.judged import judged
 from fedclust.runtime.contract import check_state, fields_of
 from fedclust.runtime.folder import RunFolder
@@ -62,7 +63,13 @@ def run(job: Job, folder: RunFolder, progress: Progress, signals: Signals | None
         Enough: when `progress` has seen enough; the same call continues.
     """
     ranks = here()
-    with nullcontext(signals) if signals else Signals() as heard, ranks.together():
+    # jobs in lockstep with others are trials, which are small
+    kept_in = None if isinstance(job.engine, Lockstep) else folder.path / "checkpoints"
+    with (
+        nullcontext(signals) if signals else Signals() as heard,
+        ranks.together(),
+        unfinished.kept_in(kept_in, job.checkpoint_seconds),
+    ):
         _run(job, folder, progress, heard, ranks)
 
 
@@ -103,6 +110,8 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
             progress.tell(" · ".join(names))
         for line in folder.remarks:
             progress.warn(line)
+        if any(folder.changes):
+            unfinished.forget()
         if first and folder.changes.means:
             progress.warn(
                 "continued by other means than begun, so equal to rounding only, which can grow: "
@@ -484,6 +493,7 @@ class _Seeds:
             if seed in self._served and (t == self._job.rounds - 1 or self.have_ended(t)):
                 contents[seed]["served"] = saved_served(self._served[seed])
         self._folder.save(t, contents, position)
+        unfinished.forget()
         self._saved_at, self.saved = time.monotonic(), t
         self._saving = self._saved_at - begun
         self.status("running", t)

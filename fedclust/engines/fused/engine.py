@@ -29,7 +29,7 @@ from fedclust.core.calls import (
 from fedclust.core.pool import Pool
 from fedclust.engines.adopted import adopted
 from fedclust.engines.aligned import by_gradients
-from fedclust.engines.base import Computing
+from fedclust.engines.base import Computing, kept_losses
 from fedclust.engines.fused import aligning, gpu
 from fedclust.engines.fused.chunk import Chunk, ChunkTask, RoomCache, train
 from fedclust.engines.fused.heads import head_of
@@ -225,8 +225,11 @@ class FusedEngine(Computing[Runnable]):
         examples, head = AllPairs.of(shards, self.pool), head_of(self.pool.task)
         each = models.new_zeros(*shards.index.shape, len(models)) if call.per_example else None
         sums = torch.zeros(len(models), len(shards), dtype=torch.float64, device=models.device)
+        table = kept_losses(self, call, sums)
 
         def look(which: Tensor, _: list[int], stacked: StackedModels) -> None:
+            if table.has(which):
+                return
             total = sums.new_zeros(len(which), len(shards))
             blocks = examples.blocks(stacked, len(which), self._rows.block(len(which)))
             for some, label, given in blocks:
@@ -238,6 +241,7 @@ class FusedEngine(Computing[Runnable]):
                     owner = owner.expand(len(which), -1)
                     total.scatter_add_(1, owner, losses.to(torch.float64).neg_())
             sums[which] = total
+            table.note(which)
 
         self._each_model(models, look)
         if each is not None:

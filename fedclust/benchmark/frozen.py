@@ -20,9 +20,9 @@ import yaml
 
 from fedclust.config.read import read_config
 from fedclust.config.schema import is_setting, relevant
-from fedclust.core.federation import OF_ALL_SEEDS
 from fedclust.helpers.errors import ConfigError, DataError
 from fedclust.helpers.files import harmless
+from fedclust.helpers.names import OF_ALL_SEEDS
 
 VERSIONS = Path(__file__).parent
 # of the local solver: how much work a client does in a round; its rate may be tuned

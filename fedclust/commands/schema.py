@@ -217,9 +217,10 @@ def _common(own: Path | None) -> Schema:
     inside = {}
     for name, of in sorted(readers.items()):
         node = _Node()
-        for target, path in of:
+        ours = [one for one in of if one[0].startswith("fedclust.")]
+        for target, path in ours:  # a user's own code is not run to describe it
             node.add(of_hint(objects.hint(target, path)), told.get(f"common.{name}", ""), target)
-        inside[name] = node.schema()
+        inside[name] = node.schema() if ours else {}
     return {"description": keys()["common"].doc, **_object(inside)}
 
 

@@ -23,6 +23,7 @@ from fedclust.core.verbs import Partition
 from fedclust.datasets.raw import described
 from fedclust.helpers.distributed import here
 from fedclust.helpers.errors import require
+from fedclust.helpers.names import OF_ALL_SEEDS
 from fedclust.models.named import file_of
 from fedclust.models.weights import file_digest
 
@@ -100,7 +101,7 @@ def federate(
     }
     sources = {}
     if dataset.fit is not None:  # to the training examples of every seed
-        sources = {federation.OF_ALL_SEEDS: pool.digest}
+        sources = {OF_ALL_SEEDS: pool.digest}
         federations = dataset.fit(dataset, federations)
     federations = {seed: replace(fed, raw=described(fed)) for seed, fed in federations.items()}
     if attack is not None:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _FEW_CLIENTS = 1000  # whose examples are written one by one
 _COLUMNS = ("split", "client", "row")
-OF_ALL_SEEDS = "the examples of all seeds"  # whose digest a pool keeps where seeds change it
 _HIGHEST = 2**31 - 1  # a row, client or group; rows are kept as int32
 
 

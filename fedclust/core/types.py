@@ -283,7 +283,7 @@ class Cost:
     Attributes:
         models_down, models_up: model transfers from and to clients.
         floats_down, floats_up: numbers sent besides whole models, such as the head of a model or a
-            descriptor of the data.
+            descriptor of the data; below 0 where models above are sent without some of theirs.
         bits_up: bits that clients send besides; below 0 where models or floats above are sent in
             fewer than 32 bits for a number.
         scalars_up: single numbers that clients send, such as losses, or the cluster a client has

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fedclust.core.federation import OF_ALL_SEEDS
+from fedclust.helpers.names import OF_ALL_SEEDS, OF_ONE_SEED
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.runs import Run
 
 _MOST = 0.5  # of the rows; seeds that use so many have most of theirs in common
-_OF_ONE_SEED = "the partition of seed "
 
 
 def other_data(arms: Sequence[Arm]) -> list[str]:
@@ -103,7 +102,7 @@ def _digests(arm: Arm) -> list[tuple[tuple[str, ...], str, str]]:
     for run in arm.jobs:
         data, seeds = run.federation.get("data"), tuple(run.federation.get("seeds", {}))
         for what, digest in data.items() if isinstance(data, Mapping) else ():
-            of = () if str(what).startswith((_OF_ONE_SEED, OF_ALL_SEEDS)) else seeds
+            of = () if str(what).startswith((OF_ONE_SEED, OF_ALL_SEEDS)) else seeds
             whose = of_seeds(arm, run) if what == OF_ALL_SEEDS else arm.name
             digests.append(((str(what), *of), str(digest), whose))
     return digests

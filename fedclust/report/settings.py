@@ -16,6 +16,7 @@ from yaml import YAMLError
 from fedclust.config.read import read_config
 from fedclust.config.schema import is_shown
 from fedclust.helpers.errors import some_of
+from fedclust.helpers.names import USER_FILES
 from fedclust.report.arms import Arm
 from fedclust.report.columns import TableColumn, tabulate
 from fedclust.report.runs import Run
@@ -99,7 +100,7 @@ def mixed_versions(arms: Sequence[Arm]) -> list[str]:
             lines.append(f"computed by different versions ({what}): {_shared(given)}")
     files: dict[str, dict[str, dict[str, None]]] = {}  # by name and digest, which jobs used it
     for whose, run in ((of_seeds(arm, run), run) for arm in arms for run in arm.jobs):
-        used = run.versions.get("user_files")
+        used = run.versions.get(USER_FILES)
         for name, digest in used.items() if isinstance(used, Mapping) else ():
             files.setdefault(str(name), {}).setdefault(str(digest), {})[whose] = None
     lines += [

@@ -25,9 +25,10 @@ from fedclust.metrics import METRICS, may_note
 
 _SUMS = 1e-3  # of a mixture's shares may differ from 1 by so much
 _COUNTS = (
-    *("models_down", "models_up", "floats_down", "floats_up", "scalars_up"),
+    *("models_down", "models_up", "scalars_up"),
     *("gradient_steps", "forward_passes", "backward_passes"),
 )
+_NUMBERS = ("floats_down", "floats_up", "bits_up")  # below 0 where less than whole models is sent
 _DATA = "all methods, seeds and jobs meet the same"
 _STATE = "a state never changes, so that a round can begin with it again"
 
@@ -110,12 +111,12 @@ class Verb:
                 )
 
     def _check_cost(self, cost: Cost) -> None:
-        for name in _COUNTS:
-            value = getattr(cost, name)
-            if not (value >= 0 and value == int(value)):
+        for name in (*_COUNTS, *_NUMBERS):
+            value, least = getattr(cost, name), " of at least 0" if name in _COUNTS else ""
+            if value != int(value) or (least and value < 0):
                 raise ConfigError(
                     f"{self} returned {name}={value} in its Cost in seed {self.seed}: expected a "
-                    "whole number of at least 0"
+                    f"whole number{least}"
                 )
         for name in cost.notes:
             if name not in METRICS:

@@ -38,11 +38,12 @@ from fedclust.helpers.files import (
     sealed_json,
 )
 from fedclust.helpers.locks import LOCK, is_free, lock, without_locks
+from fedclust.helpers.names import USER_FILES
 from fedclust.metrics.meanings import NAME as METRICS_FILE
 from fedclust.metrics.summary import write_summary
 from fedclust.runtime.checkpoints import ANEW, WAY_OUT, Checkpoint, Checkpoints
 from fedclust.runtime.inputs import code_of, data_files
-from fedclust.runtime.versions import USERS, Changes, engine_of, files_changed_since, write_versions
+from fedclust.runtime.versions import Changes, engine_of, files_changed_since, write_versions
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
@@ -285,7 +286,7 @@ class RunFolder:
             self._checkpoints.unseal(file.name)
             atomic_write(file, renewed)
             self._files[file.name] = _seal(file)
-        users = {} if self.user_dir is None else {USERS: code_of(self.config, self.user_dir)}
+        users = {} if self.user_dir is None else {USER_FILES: code_of(self.config, self.user_dir)}
         self.changes = write_versions(self.path / "versions.json", {**versions, **users})
         return True
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedclust.helpers.files import atomic_write, harmless
-
-USERS = "user_files"  # digests of the files of a user's own that a job uses, by name
+from fedclust.helpers.names import USER_FILES
 
 
 class Changes(NamedTuple):
@@ -31,7 +30,9 @@ def write_versions(file: Path, content: Mapping[str, Any]) -> Changes:
     now = json.loads(json.dumps(content))
     changes = Changes()
     if before:
-        changes = Changes(_changed_means(before, now), _changed_files(before, now.get(USERS, {})))
+        changes = Changes(
+            _changed_means(before, now), _changed_files(before, now.get(USER_FILES, {}))
+        )
     if any(changes):
         earlier = [*earlier, before]
     whole = {**now, "before": earlier} if earlier else now
@@ -51,7 +52,7 @@ def files_changed_since(file: Path, now: Mapping[str, str]) -> tuple[str, ...]:
 
 def _changed_files(before: Mapping[str, Any], now: Mapping[str, str]) -> tuple[str, ...]:
     """The files of a user's own that differ, appeared or are gone."""
-    known = before.get(USERS)
+    known = before.get(USER_FILES)
     if not isinstance(known, Mapping):  # an earlier version kept one digest of all files
         return ()
     return tuple(sorted(name for name in {**known, **now} if known.get(name) != now.get(name)))
@@ -70,7 +71,7 @@ def _changed_means(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Entries that differ, a user's files and the number of ranks apart."""
     # the first version of the rounds was not named
     flat, flat_now = ({"rounds": 1, **one, **one.get("packages", {})} for one in (before, now))
-    keys = [key for key in {**flat, **flat_now} if key not in ("packages", "ranks", USERS)]
+    keys = [key for key in {**flat, **flat_now} if key not in ("packages", "ranks", USER_FILES)]
     return ", ".join(
         f"{key} {flat.get(key)} → {flat_now.get(key)}"
         for key in keys

@@ -195,7 +195,8 @@ class LoopEngine(Computing[Runnable]):
                         out[row, k] += loss(model(x), y, "sum")
             table.note(own)
             self.meter.add(1)
-        return out if call.per_example else out / shards.count.clamp(min=1).unsqueeze(1)
+        mean = out if call.per_example else out / shards.count.clamp(min=1).unsqueeze(1)
+        return mean.contiguous()
 
     def grad(self, call: GradCall) -> Tensor:
         """Full-batch gradient of the mean loss of models[label[i]] on row i, [C, P]."""

@@ -50,7 +50,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # room. A commit that raises a number says in its body what a user gets for it; a new part of the
 # kinds in CHOSEN needs none.
 BUDGET = {
-    "advise": 1209,
+    "advise": 1290,
     "algorithms": 4290,
     "benchmark": 1510,
     "clocks": 155,
@@ -59,7 +59,7 @@ BUDGET = {
     "commands": 1579,
     "config": 1945,
     "core": 2605,
-    "datasets": 4375,
+    "datasets": 4420,
     "engines": 5925,
     "files": 222,
     "helpers": 1580,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -174,3 +175,52 @@ def test_series_are_continued_by_the_model_that_fits_their_past(tmp_path: Path) 
         result.predicted("short")
     with pytest.raises(ConfigError, match="a folder of files, as the job had it"):
         result.predicted(tmp_path / "later" / "a.csv")
+
+
+@pytest.mark.full
+def test_a_new_client_is_scaled_by_its_own_rows() -> None:
+    """The same people in another unit: the model of all says the same of them."""
+    unit = {"Bonn": (1.0, 0.0), "Graz": (1.8, 32.0), "Kiel": (1.0, 0.0), "Linz": (1.8, 32.0)}
+    rows = table().drop(columns=["days", "land"])
+    rows["ill"] = np.where(rows["x1"] > 0, "yes", "no")
+    for site, (times, more) in unit.items():
+        own = rows["site"] == site
+        rows.loc[own, "x1"] = rows.loc[own, "x1"] * times + more
+        rows.loc[own, "x2"] = rows.loc[own, "x2"] * times + more
+    rows.to_csv("own.csv", index=False)
+    given = [one for one in COMMON if "group" not in one]
+    how = ("dataset.label=ill", "dataset.normalise=client", "dataset.fill=median")
+    result = fedclust.run("algorithm=fedavg", *given, *how)
+    bonn = rows[rows["site"] == "Bonn"].assign(site="Rom")
+    other = bonn.assign(x1=bonn["x1"] * 1.8 + 32, x2=bonn["x2"] * 1.8 + 32)
+    said = [result.predicted(one).frame["p_yes"].to_numpy() for one in (bonn, other)]
+    np.testing.assert_allclose(said[0], said[1], atol=1e-5)
+    own = bonn[["x1", "x2"]]
+    scaled = (own - own.mean()) / own.std(ddof=0)
+    about = json.loads((result.folder / "inputs" / "seed=0.json").read_text())
+    known = about["of_clients"][0]  # of Bonn's training rows
+    like = scaled * known["deviation"] + known["mean"]
+    alone = result.predict(bonn.assign(x1=like["x1"], x2=like["x2"]), "Bonn")
+    np.testing.assert_allclose(said[0], alone["yes"], atol=1e-5)
+    gaps = bonn.assign(x1=bonn["x1"].where(np.arange(len(bonn)) != 0))
+    assert result.predicted(gaps).frame["p_yes"].between(0, 1).all()
+    with pytest.raises(DataError, match="one row of Rom, which the job does not know: with"):
+        result.predicted(bonn[:1])
+
+
+@pytest.mark.full
+def test_whole_numbers_beside_gaps_are_known_in_a_file_too() -> None:
+    """pandas writes 1.0 for a client, or a class, 1 as soon as the column has a gap."""
+    rows = table().drop(columns=["days", "land"])
+    rows["site"] = [SITES.index(one) + 1 for one in rows["site"]]
+    rows["ill"] = np.where(rows["ill"] == "yes", 1, 0)
+    rows.to_csv("own.csv", index=False)
+    given = [one for one in COMMON if "group" not in one]
+    result = fedclust.run("algorithm=local", *given, "dataset.label=ill")
+    rows.assign(site=rows["site"].astype(float)).to_csv("float.csv", index=False)
+    assert {one.by for one in result.predicted("float.csv").placed} == {"own"}
+    new = rows[:40].assign(site=9)
+    new["ill"] = new["ill"].where(np.arange(40) < 20)
+    new.to_csv("some.csv", index=False)
+    (placed,) = result.predicted("some.csv").placed
+    assert (placed.by, placed.labelled) == ("labels", 20)

@@ -64,6 +64,7 @@ def advise(
     made = verdict(scores, one.redrawn, margin, evidence, one.rows)
     fed = next(iter(runner.federations.values()))
     names = list(fed.names.clients) or [str(client) for client in range(fed.num_clients)]
+    in_use = runner.into_use(one.usual(made.choice))
     return Advice(
         verdict=made,
         repetitions=one,
@@ -71,7 +72,8 @@ def advise(
         names=names,
         together=shares,
         groups=groups,
-        trained=runner.into_use(one.usual(made.choice)),
+        trained=in_use.folder,
+        in_use=in_use.clusters().numpy() if made.choice == GROUPS else None,
         margin=margin,
         remarks=[*dict.fromkeys(r for fed in runner.federations.values() for r in fed.remarks)],
         permutations=asked.permutations,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -60,7 +63,7 @@ def write_page(advice: Advice, folder: Path) -> Path:
         "labels": one.labels.tolist(),
         TRAINED: advice.trained.relative_to(folder.parent).as_posix(),
     }
-    atomic_write(folder / FILE, json.dumps(content, indent=1) + "\n")
+    atomic_write(folder / FILE, json.dumps(_finite(content), indent=1, allow_nan=False) + "\n")
     about = (
         f"{counted(len(advice.names), 'client')}, {one.rows:,} rows, {len(one.seeds)} repetitions"
     )
@@ -102,3 +105,12 @@ def together_figure(advice: Advice) -> Figure:
     right.set_xticks(list(places), [names[place] for place in places], rotation=90)
     colour_bar(figure, image, "share of repetitions", ax=right, shrink=0.8)
     return figure
+
+
+def _finite(content: Any) -> Any:
+    """The content of a JSON file, null for numbers that JSON does not have."""
+    if isinstance(content, Mapping):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content

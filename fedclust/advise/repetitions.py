@@ -239,9 +239,9 @@ class Runner:
             found.append((Trained(path, config, seed, search.own), self.federations[seed]))
         return found
 
-    def into_use(self, one: Setting) -> Path:
-        """Train a setting on all rows of every client, test rows too, and test nothing; returns the
-        folder of the job, whose models predict new rows.
+    def into_use(self, one: Setting) -> Trained:
+        """Train a setting on all rows of every client, test rows too, and test nothing; returns its
+        models, which predict new rows.
         """
         seed = self._seeds[0]
         fed = self.federations[seed]
@@ -249,7 +249,9 @@ class Runner:
             torch.cat([s.of_client(c) for s in fed.splits.values()]) for c in range(fed.num_clients)
         ]
         search = on_tests(self.arms[one.arm].search, [seed], ())
-        return self._run("chosen", one, search, {seed: replace(fed, train=Split.of(rows))})
+        path = self._run("chosen", one, search, {seed: replace(fed, train=Split.of(rows))})
+        config = {**search.resolved(self.arms[one.arm].settings[one.place]), "seeds": [seed]}
+        return Trained(path, config, seed, search.own)
 
     def _units(self) -> NDArray[np.int64] | None:
         """Of whom every row is; None where each is by itself."""

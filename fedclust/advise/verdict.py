@@ -13,9 +13,9 @@ truth, so no correction for the number of choices is needed (an intersection-uni
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ STABLE = 0.5  # least mean adjusted Rand index between repetitions of groups tha
 # width is itself known to a quarter only, from ten of them
 _MOST_REPETITIONS = 30
 _MOST_TIMES = 100  # as many rows, beyond which nobody is told a number
+_STEPS, _HALVINGS = 100, 30  # sizes that are tried up to there, 5 % apart, and then between two
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Verdict:
             between `left`.
         choice: the one to take; of an open verdict the simplest that is left.
         best: the choice with the best mean.
-        left: the choices that are not shown to be worse, the simplest first.
+        left: the choices that are not shown to be worse than another, the simplest first.
         gains: of `choice` over every other choice, in the metric's unit, above 0 where it is
             better.
         doubts: why groups that lead are not claimed.
@@ -142,55 +144,89 @@ def verdict(
     | groups | the same, and no doubts | shown |
     | groups | the same, and doubts | that of the other choices, with the doubts |
     | any | some interval reaches 0; nothing left beats the simplest left by the margin | enough |
-    | any | some interval reaches 0; something left may | open |
+    | any | some interval reaches 0; something left may beat it | open |
+
+    What is left is shown to be worse than no other choice by the margin.
     """
     order = [choice for choice in CHOICES if choice in scores]
-    best = max(order, key=lambda choice: (float(scores[choice].mean()), -order.index(choice)))
+    means = {choice: float(scores[choice].mean()) for choice in order}
+    best = max(order, key=lambda choice: (means[choice], -order.index(choice)))
+    gains = {
+        (one, other): paired(scores[one] - scores[other], redrawn)
+        for one in order
+        for other in order
+        if one != other
+    }
 
-    def gain(one: str, other: str) -> Paired:
-        return paired(scores[one] - scores[other], redrawn)
+    def told(among: Sequence[str], times: float = 1.0) -> Verdict:
+        """The verdict on some choices, with intervals so many times as wide."""
+        lead = max(among, key=lambda choice: (means[choice], -order.index(choice)))
+        known = {pair: _widened(gain, times) for pair, gain in gains.items()}
 
-    def over_all(choice: str) -> dict[str, Paired]:
-        return {other: gain(choice, other) for other in order if other != choice}
+        def loses(choice: str, to: str) -> bool:
+            gain = known[to, choice]
+            return gain.low > 0 and gain.mean >= margin
 
-    leads = over_all(best)
-    rivals = [other for other, lead in leads.items() if not (lead.low > 0 and lead.mean >= margin)]
-    if not rivals and best == GROUPS and (doubts := evidence.doubts()):
-        others = {choice: scores[choice] for choice in order if choice != GROUPS}
-        without = verdict(others, redrawn, margin, evidence, rows)
-        return replace(without, best=best, gains=over_all(without.choice), doubts=doubts)
-    if not rivals:
-        return Verdict("shown", best, best, (best,), leads)
-    left = tuple(choice for choice in order if choice == best or choice in rivals)
-    simplest = left[0]
-    ahead = {choice: gain(choice, simplest) for choice in left[1:]}
-    undecided = {choice: one for choice, one in ahead.items() if not one.high <= margin}
-    gains = over_all(simplest)
-    if not undecided:
-        return Verdict("enough", simplest, best, left, gains)
-    every = [_needed(one, redrawn, margin, rows) for one in undecided.values()]
-    needed = max(every, key=lambda one: (one.rows or 0, one.repetitions or 0))
-    return Verdict("open", simplest, best, left, gains, needed=needed)
+        def over_all(choice: str) -> dict[str, Paired]:
+            return {other: known[choice, other] for other in order if other != choice}
+
+        left = tuple(c for c in among if not any(loses(c, to) for to in among if to != c))
+        if left == (lead,) and lead == GROUPS and (doubts := evidence.doubts()):
+            return replace(told([c for c in among if c != GROUPS], times), doubts=doubts)
+        if all(loses(choice, lead) for choice in among if choice != lead):
+            return Verdict("shown", lead, best, left, over_all(lead))
+        simplest = left[0]
+        enough = all(known[choice, simplest].high <= margin for choice in left[1:])
+        kind: Literal["enough", "open"] = "enough" if enough else "open"
+        return Verdict(kind, simplest, best, left, over_all(simplest))
+
+    made = told(order)
+    if made.kind != "open":
+        return made
+    repetitions = len(scores[best])
+    return replace(
+        made, needed=_needed(lambda t: told(order, t).kind != "open", repetitions, redrawn, rows)
+    )
 
 
-def _needed(lead: Paired, redrawn: float, margin: float, rows: int) -> Needed:
-    """What would decide whether a choice leads, if its mean lead stayed as it is.
+def _widened(gain: Paired, times: float) -> Paired:
+    """A gain whose interval is so many times as wide."""
+    half = times * (gain.high - gain.mean)
+    return replace(gain, low=gain.mean - half, high=gain.mean + half)
 
-    It is decided when the interval lies above 0, or below the margin. Half the interval is
+
+def _needed(decided: Callable[[float], bool], now: int, redrawn: float, rows: int) -> Needed:
+    """What would decide an open verdict, if all mean gains stayed as they are.
+
+    `decided` says whether intervals so many times as wide as now do. Half an interval is
     t s √(1 / R + redrawn) with R repetitions, and s² falls as the test rows of a repetition grow.
+    More of either must not make it open again, up to the most that is looked at.
     """
     from scipy.special import stdtrit
 
-    half = lead.high - lead.mean
-    target = lead.mean if lead.mean >= margin else margin - lead.mean
-    spread = half / (float(stdtrit(lead.n - 1, 0.975)) * math.sqrt(1 / lead.n + redrawn))
+    def half(repetitions: int) -> float:
+        return float(stdtrit(repetitions - 1, 0.975)) * math.sqrt(1 / repetitions + redrawn)
 
-    def half_of(repetitions: int) -> float:
-        times = float(stdtrit(repetitions - 1, 0.975))
-        return times * spread * math.sqrt(1 / repetitions + redrawn)
+    more = list(range(now + 1, _MOST_REPETITIONS + 1))
+    enough = _from(more, lambda r: decided(half(r) / half(now)))
+    if enough is not None:
+        return Needed(repetitions=enough)
+    grid = np.geomspace(1, _MOST_TIMES, _STEPS).tolist()
+    times = _from(grid, lambda x: decided(1 / math.sqrt(x)))
+    if times is None:
+        return Needed(rows=math.inf)
+    below = max((x for x in grid if x < times), default=1.0)
+    for _ in range(_HALVINGS):
+        middle = (below + times) / 2
+        below, times = (below, middle) if decided(1 / math.sqrt(middle)) else (middle, times)
+    return Needed(rows=rows * (times - 1))
 
-    for more in range(lead.n + 1, _MOST_REPETITIONS + 1):
-        if half_of(more) <= target:
-            return Needed(repetitions=more)
-    times = (half / target) ** 2
-    return Needed(rows=math.inf if times > _MOST_TIMES else rows * (times - 1))
+
+def _from(values: Sequence[T], holds: Callable[[T], bool]) -> T | None:
+    """The first of some values from which on it holds for all; None if not for the last."""
+    found = None
+    for value in reversed(values):
+        if not holds(value):
+            break
+        found = value
+    return found

@@ -16,6 +16,8 @@ from fedclust.advise.differences import Difference
 from fedclust.advise.repetitions import Repetitions
 from fedclust.advise.verdict import ALPHA, CHOICES, GROUPS, STABLE, Evidence, Verdict
 from fedclust.helpers.errors import some_of
+from fedclust.metrics.contingency import contingency
+from fedclust.metrics.recovery import adjusted_rand_index
 from fedclust.report.formats import factor, in_percent, inside, show, title
 from fedclust.report.statistics.paired import Paired, holm, paired
 
@@ -35,6 +37,7 @@ class Advice:
         groups: [M] those that most repetitions agree on; one where the groups of two repetitions
             are not alike.
         trained: the folder of the job in which the verdict's choice was trained on all rows.
+        in_use: [M] the groups of that job, where its choice makes groups; None otherwise.
         differences: of these groups, see `fedclust.advise.differences`.
         relations: of these groups, see `fedclust.advise.crossed`.
         calibration: by choice [M], see `fedclust.advise.crossed`.
@@ -57,6 +60,7 @@ class Advice:
     remarks: Sequence[str] = ()
     permutations: int = 1
     quick: bool = False
+    in_use: NDArray[np.int64] | None = None
 
     @property
     def metric(self) -> str:
@@ -71,11 +75,20 @@ class Advice:
             for file in self.trained.glob("inputs/*.json")
         )
 
-    def members(self) -> list[str]:
-        """Every group in words: A with B and C."""
-        found = []
-        for group in range(int(self.groups.max()) + 1):
-            names = [self.names[place] for place in np.flatnonzero(self.groups == group).tolist()]
+    @property
+    def uses_others(self) -> bool:
+        """Whether the job in use has other groups than those that most repetitions agree on."""
+        if self.in_use is None:
+            return False
+        return adjusted_rand_index(contingency(self.in_use, self.groups)) < 1
+
+    def members(self, groups: NDArray[np.int64] | None = None) -> list[str]:
+        """Every group in words, A with B and C; of those that most repetitions agree on, if no
+        others are given.
+        """
+        groups, found = self.groups if groups is None else groups, []
+        for group in dict.fromkeys(groups.tolist()):
+            names = [self.names[place] for place in np.flatnonzero(groups == group).tolist()]
             names = [f'"{name}"' if "," in name else name for name in names]
             found.append(
                 f"{names[0]} alone" if len(names) == 1 else f"{{{some_of(names, _SHOWN)}}}"
@@ -97,11 +110,14 @@ def _headline(advice: Advice) -> str:
     made, metric = advice.verdict, inside(title(advice.metric))
     words = CHOICES[made.choice]
     if made.kind == "shown":
-        if made.choice == GROUPS:
+        if made.choice == GROUPS and not advice.uses_others:
             words = f"these groups, a model each: {'; '.join(advice.members())}"
-        runner, lead = min(made.gains.items(), key=lambda pair: pair[1].mean)
+        # groups that are doubted are told of further below
+        others = {c: lead for c, lead in made.gains.items() if not (made.doubts and c == GROUPS)}
+        runner, lead = min(others.items(), key=lambda pair: pair[1].mean)
+        without = " without groups" * bool(made.doubts)
         return (
-            f"Verdict: {words}. It is better than every other choice; over the runner-up, "
+            f"Verdict: {words}. It is better than every other choice{without}; over the runner-up, "
             f"{CHOICES[runner]}, by {gained(advice, lead)} in {metric}."
         )
     if made.kind == "enough":
@@ -170,6 +186,11 @@ def _of_groups(advice: Advice) -> list[str]:
             "The groups that most repetitions agree on: none, all clients together (adjusted Rand "
             f"index between repetitions {known.agreement:.2f})."
         ]
+    if advice.in_use is not None and advice.uses_others:
+        lines.append(
+            "The job in use, whose models predict new rows, was trained once on all rows and has "
+            f"other groups: {'; '.join(advice.members(advice.in_use))}."
+        )
     if advice.differences:
         label, *inputs = advice.differences
         most = [f"{one.what} {one.size:.2f}" for one in inputs[:_INPUTS]]
@@ -184,9 +205,10 @@ def _of_groups(advice: Advice) -> list[str]:
         )
         less = f", {corrected} if the shares of labels are corrected" * (others != corrected)
         lines.append(
-            f"On the test rows of {advice.members()[one.group]} its own model has {own}, those of "
-            f"the other groups {others}{less}; its own is better than the latter by "
-            f"{shown(one.metric, one.lead, advice.margin)}."
+            f"On the test rows of {advice.members()[one.group]} its own model has {own} in "
+            f"{inside(title(one.metric))}, those of the other groups {others}{less}; gain of its "
+            f"own over the latter: {shown(one.metric, one.lead, advice.margin)}"
+            f"{'' if one.lead.low > 0 else ', which may be chance'}."
         )
     if math.isnan(known.p):
         why = "groups do not have the best mean" if advice.permutations else "permutations=0"

@@ -118,17 +118,12 @@ class Fit:
         of_codes = {p: "most_frequent" if p in flags else self.fill or "mean" for p in coded}
         fills = [of_codes.get(p, self.fill) for p in places]
 
-        def typical(values: npt.NDArray[np.float32]) -> list[float | None]:
-            known = [column[~np.isnan(column)] for column in values.T]
-            each = zip(known, fills, strict=True)
-            return [_typical(one, how) if one.size and how else None for one, how in each]
-
         learnt = x[rows.numpy()]
         seen = {str(p): np.unique(learnt[:, p][~np.isnan(learnt[:, p])]).tolist() for p in coded}
-        stand_ins: dict[str, Any] = {"fill": typical(learnt), "seen": seen}
+        stand_ins: dict[str, Any] = {"fill": typical(learnt, fills), "seen": seen}
         if self.word == "client":
             mine = (fed.train.of_client(client).numpy() for client in range(fed.num_clients))
-            stand_ins["fill_of_clients"] = [typical(x[one]) for one in mine]
+            stand_ins["fill_of_clients"] = [typical(x[one], fills) for one in mine]
         return stand_ins
 
 
@@ -169,6 +164,15 @@ def filled(
             if own[place] is not None:
                 column[gaps & (owner == client)] = own[place]
     return values
+
+
+def typical(values: npt.NDArray[np.float32], fills: Sequence[str | None]) -> list[float | None]:
+    """What stands for a gap in each feature of values [N, F], each by its own way; None where
+    nothing does.
+    """
+    known = [column[~np.isnan(column)] for column in values.T]
+    each = zip(known, fills, strict=True)
+    return [_typical(one, how) if one.size and how else None for one, how in each]
 
 
 def _typical(known: npt.NDArray[np.float32], fill: str | None) -> float:

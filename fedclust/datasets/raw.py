@@ -17,7 +17,7 @@ What is said is JSON-able, and stands in `inputs/seed=S.json` of a job:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -29,7 +29,7 @@ from torch import Tensor
 from fedclust.core.types import Federation, Pool
 from fedclust.datasets.column import Column, Read
 from fedclust.datasets.columns import few, no_values, only_named, shown
-from fedclust.datasets.fit import filled
+from fedclust.datasets.fit import filled, typical
 from fedclust.datasets.inputs import features_of
 from fedclust.datasets.normalise import as_float32
 from fedclust.datasets.view import ImageToInput
@@ -83,8 +83,67 @@ def prepared(about: Mapping[str, Any], given: Any, client: int, pool: Pool) -> P
     return Pool(x=x, y=pool.y, scale=scale, shift=shift, num_classes=pool.num_classes, **seen)
 
 
+def of_new_client(
+    about: Mapping[str, Any], given: Any, fill: str | None, name: str
+) -> Mapping[str, Any]:
+    """What `described` said, for rows of a client that the job did not know: with normalise=client
+    all of these rows say how they are filled and scaled, as its training rows do of a known client.
+
+    Args:
+        given: all rows of the client, see `prepared`.
+        fill: how the job filled gaps.
+        name: of the client.
+
+    Raises:
+        DataError: a single row, which says nothing of a deviation.
+    """
+    if "of_clients" not in about:
+        return about
+    known: Sequence[Mapping[str, list[float]]] = about["of_clients"]
+    if "columns" in about:
+        x, names = _features_of_table(about, given)
+    else:
+        x, names = _of_array(about, np.asarray(given)).numpy(), []
+    if len(x) < 2:
+        raise DataError(
+            f"the table has one row of {name}, which the job does not know: with "
+            "dataset.normalise=client give several, since they say how they are scaled"
+        )
+    own = dict(about)
+    if "fill" in about:
+        ways = ["most_frequent" if str(p) in about["seen"] else fill for p in range(x.shape[1])]
+        stand_ins = typical(x, ways)
+        own["fill_of_clients"] = [stand_ins] * len(known)
+        x = filled(x, own, names, 0)
+    flat = x.reshape(len(x), -1).astype(np.float64)
+    mean, deviation = flat.mean(0), flat.std(0)
+    means, deviations = (np.array([one[k] for one in known]) for k in ("mean", "deviation"))
+    as_it_is = (means == 0).all(0) & (deviations == 1).all(0)  # flags
+    mean[as_it_is], deviation[as_it_is] = 0, 1
+    deviation = np.where(deviation > 0, deviation, deviations.mean(0))
+    scale = {"mean": mean.tolist(), "deviation": deviation.tolist()}
+    return own | {"of_clients": [scale] * len(known)}
+
+
 def _of_table(about: Mapping[str, Any], table: Any, client: int) -> Tensor:
     """Features [N, F] float32 of a frame, gaps filled."""
+    x, names = _features_of_table(about, table)
+    if "fill" in about:
+        x = filled(x, about, names, client)
+    odd = np.argwhere(~np.isfinite(x))
+    if len(odd):
+        row, place = odd[0]
+        raise DataError(
+            f"the table has a value that is not finite, or too large for float32, in column "
+            f"{names[place]}, row {row + 1}: replace it"
+        )
+    return torch.from_numpy(np.ascontiguousarray(x))
+
+
+def _features_of_table(
+    about: Mapping[str, Any], table: Any
+) -> tuple[npt.NDArray[np.float32], Sequence[str]]:
+    """Features [N, F] float32 of a frame, NaN for a gap, and their names."""
     import pandas as pd
 
     columns = [Read(**{**one, "words": tuple(one["words"])}) for one in about["columns"]]
@@ -111,17 +170,7 @@ def _of_table(about: Mapping[str, Any], table: Any, client: int) -> Tensor:
         place = list(about["features"]).index(how.name) if how.kind != "onehot" else 0
         _check(column, how, filled="fill" in about and about["fill"][place] is not None)
     inputs = features_of(read)
-    x = as_float32(inputs.x, np.array(about["less"])).numpy()
-    if "fill" in about:
-        x = filled(x, about, inputs.names, client)
-    odd = np.argwhere(~np.isfinite(x))
-    if len(odd):
-        row, place = odd[0]
-        raise DataError(
-            f"the table has a value that is not finite, or too large for float32, in column "
-            f"{inputs.names[place]}, row {row + 1}: replace it"
-        )
-    return torch.from_numpy(np.ascontiguousarray(x))
+    return as_float32(inputs.x, np.array(about["less"])).numpy(), inputs.names
 
 
 def _plain(values: Any, how: Read) -> npt.NDArray[Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _INDEX = re.compile(r"unnamed: \d+|index|level_\d+|__index_level_\d+__|rownames?|", re.IGNORECASE)
 _KEY = re.compile(r"(?i:(.*[^a-z])?(id|key|nr|no|number|uuid))|.*[a-z](Id|ID)")
-_WHO = re.compile(r"(?i:patient|subject|person|participant|pupil|customer)s?")
+_WHO = re.compile(r"(?i:patient|subject|subj|person|participant|pupil|customer)s?|(?i:pid|mrn)")
 _FEW_KEYS = 10  # different keys, of fewer of which each may be a kind and not a person
 _DIVIDED = 0.1  # of the keys, of fewer of which a second row is a slip of the table
 _FEWEST = 20  # rows from which on a column that counts them, or equals the label, is no accident

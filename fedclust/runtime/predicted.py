@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -86,7 +86,8 @@ def predicted(trained: Trained, table: pd.DataFrame | Path, client: str | None =
     frame = _read(trained, table, needs_client=client is None)
     trained.pool(frame, 0)  # refuses what is odd by its row in the whole table
     column = _client_column(trained)
-    names = [client] * len(frame) if client is not None else _names(frame[column], column)
+    known = trained.about["clients"]
+    names = [client] * len(frame) if client is not None else _names(frame[column], column, known)
     rows = {name: np.flatnonzero(np.array(names) == name) for name in dict.fromkeys(names)}
     chooser = _Chooser(trained)
     placed = []
@@ -169,15 +170,19 @@ def _of_classes(trained: Trained) -> bool:
     return trained.task().targets == "classes"
 
 
-def _names(values: Any, column: str) -> list[str]:
-    """Clients as the job names them: 7.0 is 7, as whole numbers beside gaps become decimals."""
+def _names(values: Any, column: str, known: Collection[str]) -> list[str]:
+    """Clients, or classes, as the job names them: 7.0 is 7, as whole numbers beside gaps become
+    decimals, unless the job knows the text 7.0.
+    """
     found = []
     for row, value in enumerate(values):
         is_gap = value is None or value != value or (isinstance(value, str) and not value.strip())
         if is_gap:
             raise DataError(f"the table has no value in column {column}, row {row + 1}: give one")
         is_whole = isinstance(value, float) and value.is_integer()
-        found.append(str(int(value) if is_whole else value).strip())
+        name = str(int(value) if is_whole else value).strip()
+        whole = name.removesuffix(".0")
+        found.append(whole if name not in known and whole.lstrip("-").isdecimal() else name)
     return found
 
 
@@ -201,6 +206,7 @@ class _Chooser:
         number = self._number(name)
         if number is not None and self._model[number] >= 0:
             return Placed(name, number, self._words(number), "own")
+        trained = self._trained.for_new_client(given, name)
         require(bool(self._first), "the job", self._trained.folder, "one that serves a client")
         if len(self._first) == 1:
             return Placed(name, self._first[0], self._words(self._first[0]), "only")
@@ -208,14 +214,12 @@ class _Chooser:
         labelled, targets = labelled_of()
         if len(labelled):
             fit = by_loss(
-                np.stack(
-                    [self._trained.losses(labelled, targets, one).numpy() for one in self._first]
-                ),
+                np.stack([trained.losses(labelled, targets, one).numpy() for one in self._first]),
                 seed,
             )
             like = self._first[fit.place]
             return Placed(name, like, self._words(like), "labels", fit.sure, len(labelled))
-        new = self._trained.pool(given, self._first[0])
+        new = trained.pool(given, self._first[0])
         at = torch.arange(len(new.x))
         seen = new.inputs(at).flatten(1).double().numpy()
         own = [np.concatenate(self._of_model(int(self._model[one]))) for one in self._first]
@@ -271,7 +275,7 @@ def _labelled(trained: Trained, rows: pd.DataFrame) -> tuple[pd.DataFrame, Tenso
             raise DataError(f"the table has words in column {', '.join(columns)}: give numbers")
         return labelled, torch.tensor(numbers.to_numpy(dtype=np.float64))
     classes = trained.about["outputs"]["names"]
-    words = _names(labelled[columns[0]], columns[0])
+    words = _names(labelled[columns[0]], columns[0], classes)
     for word in words:
         if word not in classes:
             known = some_of(classes, 8)
@@ -284,6 +288,8 @@ def _labelled(trained: Trained, rows: pd.DataFrame) -> tuple[pd.DataFrame, Tenso
 
 def _said(trained: Trained, rows: pd.DataFrame, placed: Placed) -> pd.DataFrame:
     """The frame of one client's rows."""
+    if placed.by != "own":
+        trained = trained.for_new_client(rows, placed.client)
     said, names = trained.predict(rows, placed.like)
     values, targets = said.numpy(), trained.task().targets
     names = names or [str(place) for place in range(values.shape[1])]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from fedclust.core.task import Task
 from fedclust.core.types import Federation, Pool, Served
 from fedclust.datasets.checks import read
 from fedclust.datasets.csv import csv_table
-from fedclust.datasets.raw import prepared
+from fedclust.datasets.raw import of_new_client, prepared
 from fedclust.helpers.errors import DataError, RunFolderError, require
 from fedclust.helpers.files import plain_file, regular
 from fedclust.models.lora import Lora
@@ -93,6 +93,17 @@ class Trained:
         """
         return self._network(self.about, self.number(client))
 
+    def for_new_client(self, given: Any, name: str) -> Trained:
+        """The same for a client that the job did not know, whose rows `given` are, all of them; see
+        `fedclust.datasets.raw.of_new_client`.
+        """
+        about = of_new_client(self.about, given, self.config["dataset"].get("fill"), name)
+        if about is self.about:
+            return self
+        new = replace(self)
+        vars(new)["about"] = about  # in place of what the file says
+        return new
+
     def predict(self, given: Any, client: int | str) -> tuple[Tensor, list[str]]:
         """What the client's model says of new examples, [N, Y] float64: probabilities of classes or
         labels, or numbers in the unit of the file; and what each of Y is called, if it has a name.
@@ -153,11 +164,15 @@ class Trained:
         """[M] which model each client uses, a number for each that is not another's; -1 for clients
         that nobody serves.
         """
-        given = self._given()
-        label: Tensor = given["label"]
+        given, label = self._given(), self.clusters()
         if given["weight"] is None and given.get("own") is None:
             return label
         return torch.where(label >= 0, torch.arange(len(label)), -1)
+
+    def clusters(self) -> Tensor:
+        """[M] int64 the cluster of each client, of a mixture the heaviest; -1 for none."""
+        label: Tensor = self._given()["label"]
+        return label
 
     def inputs(self) -> list[str]:
         """The columns of the job's table that are inputs.

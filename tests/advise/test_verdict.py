@@ -126,14 +126,26 @@ def test_rows_that_would_decide_are_told_where_repetitions_do_not() -> None:
 
 
 def test_what_would_decide_decides_between_all_that_are_left() -> None:
-    """One pair needs a few repetitions, the other more rows: repetitions alone decide nothing."""
+    """Alone drops out after a few repetitions; of the two then left, `one` is the simplest, and it
+    is enough when the other's lead of -0.05 ± 0.195 is below the margin.
+    """
     few, many = (factor * 0.1 / half(1.0) for factor in (1.05, 3))
     given = scores(few, ("one",), alone=0.7, one=0.8)
     assert verdict(given, REDRAWN, 0.01, SURE, 1000).needed != Needed(rows=pytest.approx(8000))
-    given["adapted"] = 0.8 + many * SPREAD
+    given["adapted"] = 0.75 + many * SPREAD
     made = verdict(given, REDRAWN, 0.01, SURE, 1000)
     assert made.left == ("alone", "one", "adapted")
-    assert made.needed == Needed(rows=pytest.approx(8000))
+    assert made.needed == Needed(rows=pytest.approx(1000 * ((0.195 / 0.06) ** 2 - 1)))
+
+
+def test_what_is_left_loses_to_nothing_else() -> None:
+    """Alone is not told from the best, but loses to `one`, which no more noise hides."""
+    given = scores(alone=0.7, one=0.75)
+    wide = 3 * 0.1 / half(1.0)
+    given["adapted"] = 0.78 + wide * SPREAD
+    made = verdict(given, REDRAWN, 0.01, SURE, 1000)
+    assert (made.kind, made.best, made.left) == ("open", "adapted", ("one", "adapted"))
+    assert made.choice == "one"
 
 
 def test_a_hopeless_comparison_is_told_without_a_number() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t as student
 
+from fedclust.advise.crossed import Relation
 from fedclust.advise.repetitions import Repetitions
 from fedclust.advise.tables import sites_table
 from fedclust.advise.verdict import Evidence, verdict
@@ -133,3 +135,55 @@ def test_a_bound_beside_zero_does_not_look_like_zero() -> None:
     assert shown("train_loss", paired(np.array([-1e8, 1e8])), 1e6).startswith(
         "+0 [-1,270,620,474, "
     )
+
+
+def made(known: Evidence, **means: float) -> Advice:
+    """An advice of two clients on choices of these scores, which hardly vary."""
+    plain = advice([[0.1] * 5, [0.1] * 5], 10, 40)
+    noise = 1e-4 * np.array([-1.0, 1.0, 0.0, 1.0, -1.0])
+    scores = {choice: mean + place * noise for place, (choice, mean) in enumerate(means.items())}
+    return replace(
+        plain,
+        verdict=verdict(scores, 0.25, 0.01, known, 100),
+        evidence=known,
+        repetitions=replace(plain.repetitions, scores=scores),
+    )
+
+
+def test_groups_that_are_doubted_are_no_runner_up() -> None:
+    doubted = made(Evidence(2, 0.43, 0.01), alone=0.8, one=0.7, groups=0.9)
+    head = sentences(doubted)[0]
+    assert head.startswith(
+        "Verdict: each client alone. It is better than every other choice without"
+    )
+    assert "over the runner-up, one model for all, by +10.0 [" in head
+    assert any(
+        "Groups have the best mean, but are not claimed" in one for one in sentences(doubted)
+    )
+
+
+def test_the_groups_of_the_job_in_use_are_told_where_they_are_others() -> None:
+    sure = made(Evidence(2, 1.0, 0.01), alone=0.8, one=0.7, groups=0.9)
+    same, other = (replace(sure, in_use=np.array(one)) for one in ([1, 0], [0, 0]))
+    assert sentences(same)[0].startswith("Verdict: these groups, a model each: s0 alone; s1 alone.")
+    assert sentences(other)[0].startswith(
+        "Verdict: a model for each group of clients. It is better"
+    )
+    told = [one for one in sentences(other) if one.startswith("The job in use")]
+    assert told == [
+        "The job in use, whose models predict new rows, was trained once on all rows and has other "
+        "groups: {s0, s1}."
+    ]
+    assert not [one for one in sentences(same) if one.startswith("The job in use")]
+
+
+@pytest.mark.parametrize(
+    ("low", "end"), [(0.01, "points."), (-0.01, "points, which may be chance.")]
+)
+def test_a_model_of_a_group_is_not_called_better_by_chance(low: float, end: str) -> None:
+    lead = Paired(5, 0.05, low, 0.1 - low, 0.04)
+    one = Relation(0, "accuracy", 0.9, 0.8, 0.85, lead)
+    told = sentences(replace(advice([[0.1] * 5, [0.1] * 5], 10, 40), relations=[one]))
+    (line,) = [one for one in told if one.startswith("On the test rows of s0 alone its own model")]
+    assert "has 90.00 % in test accuracy, those of the other groups 80.00 %" in line
+    assert line.endswith(end)

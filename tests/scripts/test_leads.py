@@ -177,6 +177,23 @@ def stocfl() -> list[str]:
     return [*shown(1, *map(fmean, above), *map(fmean, below)), str(len(above[0]))]
 
 
+def feddrift() -> list[str]:
+    def over(one: str, other: str, table: str) -> list[float]:
+        return leads("feddrift/mnist4", one, other, options=f"scenario.table=feddrift_{table}")
+
+    plain = [over("feddrift", "fedavg", table) for table in "ac"]
+    assert wins(plain[0]) == wins(plain[1])
+    first, second = over("feddrift", "ifca", "a"), over("ifca", "feddrift", "c")
+    eager = over("feddrift_eager", "fedavg", "c")
+    return [
+        *shown(1, *map(fmean, plain)),
+        *wins(plain[0]),
+        *shown(2, fmean(first), fmean(second)),
+        *shown(1, fmean(eager)),
+        *wins(eager),
+    ]
+
+
 NUMBERS: Mapping[str, Callable[[], list[str]]] = {
     "LCFL": lcfl,
     "CFL-MGD": cfl_mgd,
@@ -185,7 +202,7 @@ NUMBERS: Mapping[str, Callable[[], list[str]]] = {
     "CFL-GP": cfl_gp,
     "CLoVE": clove,
     "StoCFL": stocfl,
-    "FedDrift": list,
+    "FedDrift": feddrift,
 }
 
 

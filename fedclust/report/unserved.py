@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedclust.report.arms import Arm, seeds_with_values, settings_of
+from fedclust.report.arms import Arm, seeds_with_values
 
 
 def served(arm: Arm, iteration: int | None = None) -> Mapping[int, float]:
@@ -18,17 +18,21 @@ def served(arm: Arm, iteration: int | None = None) -> Mapping[int, float]:
 
 def leaving_out(arms: Sequence[Arm], iteration: int | None = None) -> dict[str, float]:
     """By label, the least share of the clients that an arm serves, if it serves fewer than another
-    arm of its setting in a common seed. Their scores are of other clients, and say nothing against
-    those of arms that serve more.
+    arm of its setting in a common seed, which has run no longer: clients arrive, and none leaves.
+    Their scores are of other clients, and say nothing against those of arms that serve more.
     """
     shares = {arm.label: served(arm, iteration) for arm in arms}
     found = {}
-    for setting in settings_of(arms):
-        own = [arm.label for arm in arms if arm.setting == setting]
-        for label in own:
-            most = {s: max(shares[one].get(s, 0.0) for one in own) for s in shares[label]}
-            if any(share < most[seed] for seed, share in shares[label].items()):
-                found[label] = min(shares[label].values())
+    for arm in arms:
+        own = shares[arm.label]
+        others = [
+            shares[other.label]
+            for other in arms
+            if other.setting == arm.setting
+            and (iteration is not None or other.run.rounds <= arm.run.rounds)
+        ]
+        if any(share < max(one.get(seed, 0.0) for one in others) for seed, share in own.items()):
+            found[arm.label] = min(own.values())
     return found
 
 

@@ -18,6 +18,7 @@ from fedclust.report.against_best import Standing, rule, silence, standings
 from fedclust.report.comparison import _small, overall
 from fedclust.report.headline import score_column, standing
 from fedclust.report.statistics.paired import paired
+from fedclust.report.unserved import leaving_out
 from fedclust.report.write import Contents
 
 TEN = range(10)
@@ -239,6 +240,14 @@ def test_arms_that_serve_the_same_clients_are_compared(tmp_path: Path) -> None:
         "below the best",
     }
     assert not [one for one in report.banners if "no model" in one]
+
+
+def test_an_arm_that_ended_before_clients_arrived_leaves_nobody_out(tmp_path: Path) -> None:
+    plain(tmp_path / "long", {"accuracy": [[0.5]] * 3, "served": [[0.5], [0.5], [1.0]]}, rounds=3)
+    plain(tmp_path / "short", {"accuracy": [[0.5]] * 2, "served": [[0.5], [0.5]]}, rounds=2)
+    plain(tmp_path / "skip", {"accuracy": [[0.5]] * 3, "served": [[0.4]] * 3}, rounds=3)
+    report = contents(tmp_path)
+    assert leaving_out(report.arms) == {"skip": 0.4}
 
 
 def test_a_method_that_leaves_clients_out_has_no_rank(tmp_path: Path) -> None:

@@ -191,9 +191,13 @@ def final_scores(spec: Spec, arms: Sequence[Arm]) -> dict[tuple[str, str], dict[
     """The score of every seed of the arms that have ended and serve all clients that others do, by
     setting and name.
     """
-    left = leaving_out(arms)
-    ended = (arm for arm in arms if arm.finished and arm.label not in left)
-    return {(arm.setting, arm.name): arm.by_seed(spec.metric, spec.score) for arm in ended}
+    ended = [arm for arm in arms if arm.finished]
+    left = leaving_out(ended)
+    return {
+        (arm.setting, arm.name): arm.by_seed(spec.metric, spec.score)
+        for arm in ended
+        if arm.label not in left
+    }
 
 
 def standing(arms: Sequence[Arm], column: HeadlineColumn, metric: str) -> dict[str, Standing]:

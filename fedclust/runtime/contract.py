@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import random
+import threading
 import types
 import typing
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ class Verb:
                     f"change a copy, {name.rpartition('.')[2]}.clone()"
                 )
         for name, content in (_generators() if watched else {}).items():
-            if content != before[name]:
+            if content != before.get(name, content):
                 raise ConfigError(
                     f"{self} uses the global random numbers of {name} in seed {self.seed}, round "
                     f"{rnd.t}, with which no run could be repeated: draw from rnd.stream('a "
@@ -220,11 +221,14 @@ def _tensors(rnd: Round, state: Any) -> dict[str, tuple[Tensor, str]]:
 
 
 def _generators() -> dict[str, bytes]:
-    """The global generators of random numbers, by whose they are."""
-    return {
+    """The global generators of random numbers, by whose they are; Python's only while no thread of
+    a library runs, such as a tracker's, which may draw from it when it tries to connect again.
+    """
+    alone = not any(type(thread) is threading.Thread for thread in threading.enumerate())
+    python = {"Python": pickle.dumps(random.getstate())} if alone else {}
+    return python | {
         "PyTorch": torch.get_rng_state().numpy().tobytes(),
         "NumPy": pickle.dumps(np.random.get_state(legacy=False)),
-        "Python": pickle.dumps(random.getstate()),
     }
 
 

@@ -37,7 +37,7 @@ from fedclust.helpers.errors import (
 )
 from fedclust.helpers.garbage import searched_as_usual
 from fedclust.helpers.memory import readable, short_of_memory
-from fedclust.helpers.names import EXAMPLES, OF_ALL_SEEDS, OF_ONE_SEED
+from fedclust.helpers.names import OF_ALL_SEEDS, OF_ONE_SEED
 from fedclust.helpers.signals import Signals
 from fedclust.helpers.unfinished import unfinished
 from fedclust.metrics.judged import judged
@@ -198,7 +198,7 @@ def begin_files(job: Job, folder: RunFolder) -> Recorder:
 def data_digests(federations: Mapping[int, Federation]) -> dict[str, str]:
     """Digests of the examples, and of who owns which in every seed, by what they are of."""
     pool = next(iter(federations.values())).pool
-    digests = {EXAMPLES: pool.digest, OF_ALL_SEEDS: pool.digest, **pool.sources}
+    digests = {"the examples": pool.digest, OF_ALL_SEEDS: pool.digest, **pool.sources}
     for seed, fed in federations.items():
         digests[f"{OF_ONE_SEED}{seed}"] = digest(fed)
     return digests

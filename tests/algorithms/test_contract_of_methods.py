@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,6 +99,24 @@ def test_global_random_numbers_may_not_be_drawn(
 
     says = f"Mine.{verb} uses the global random numbers of {whose} in seed 0, round 0"
     refused(tmp_path / "job", says, **{verb: drawing})
+
+
+def test_a_librarys_thread_may_draw_from_pythons_generator(tmp_path: Path) -> None:
+    """A tracker's, for instance, waits for a random time before it connects again."""
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+
+    def meanwhile(own: Verb, *_: Any) -> Any:
+        random.random()  # stands for a draw of the thread
+        return own()
+
+    try:
+        run_with(tmp_path / "job", round=meanwhile)
+    finally:
+        ended.set()
+        thread.join()
+    assert (tmp_path / "job" / "summary.csv").is_file()
 
 
 def shared(share: list[float], label: int) -> Verb:

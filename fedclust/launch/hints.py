@@ -25,7 +25,7 @@ HYDRAS = (HydraException, OmegaConfBaseException)
 _NO_KEY = re.compile(r"Could not override '([^']+)'")
 _NOT_INSIDE = re.compile(r"Key '([^']+)' is not in struct")
 _OWN = re.compile(r"ConfigError raised while resolving interpolation: (.*?)(?: full_key: .*)?$")
-_NO_REFERENCE = re.compile(r"Interpolation key '([^']+)' not found full_key: (\S+)")
+_NO_REFERENCE = re.compile(r"Interpolation key '([^']+)' not found(?: full_key: (\S+))?")
 _SEVERAL = re.compile(r"^(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=(.*?)' (1\.)?")
 # what other programs and papers call a key, in small letters, by its last part here
 _ALSO = {
@@ -61,8 +61,8 @@ def explained(error: Exception, arguments: Sequence[str], sweep: str = "`fedclus
     if own := _OWN.search(line):  # what `${oc.env:…}` and the like have said themselves
         return own[1]
     if pair := _NO_REFERENCE.search(line):
-        name, part = pair[1], pair[2].partition(".")[0]
-        who = "a value" if part == "hydra" else f"a value of {part}"
+        name, part = pair[1], (pair[2] or "hydra").partition(".")[0]
+        who = "a value" if part == "hydra" else f"a value of {part}"  # or typed
         top = name.partition(".")[0]
         meant = "" if top in SCHEMA else did_you_mean(top, SCHEMA)
         return f"{who} refers to ${{{name}}}, and there is no such key" + (meant and f"; {meant}")

@@ -16,17 +16,19 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import env_override
 from hydra.types import RunMode
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from fedclust.config import schema
 from fedclust.helpers.distributed import here, quiet
-from fedclust.helpers.errors import FolderInUse, counted
+from fedclust.helpers.errors import ConfigError, FolderInUse, counted
 from fedclust.helpers.messages import messages_may_be_lost
 from fedclust.helpers.prose import say
 from fedclust.launch.checks import check_report, checked, choices_of
 from fedclust.launch.compose import VARIABLES, Command, does_nothing, options
 from fedclust.launch.failures import attempt, attempt_in_sweep
 from fedclust.launch.guard import FoldersBefore, importable
+from fedclust.launch.hints import explained
 from fedclust.launch.launchers import (
     OneAfterTheOther,
     dealt_gpu,
@@ -162,13 +164,16 @@ class LaunchedJob:
 
     def checked(self) -> dict[str, Any]:
         """The resolved config; UserError for one that cannot run."""
-        self._composed, resolved = checked(
-            self._composed,
-            self.chosen,
-            self.typed,
-            self._jobs.shared,
-            lambda *told: self._untold.append(told),
-        )
+        try:
+            self._composed, resolved = checked(
+                self._composed,
+                self.chosen,
+                self.typed,
+                self._jobs.shared,
+                lambda *told: self._untold.append(told),
+            )
+        except OmegaConfBaseException as error:  # a reference to a key that is not there
+            raise ConfigError(explained(error, ())) from error
         for key in self._jobs.options:
             group = key.partition(".")[0]
             if does_nothing(group, str(self.chosen[group]), self._jobs.own):

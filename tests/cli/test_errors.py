@@ -200,6 +200,10 @@ BAD = [
         ["algorithm.aggregation=${commn.aggregation}"],
         "refers to ${commn.aggregation}, and there is no such key; did you mean common?",
     ),
+    (
+        ["-m", "algorithm=fedavg,local", "algorithm.solver=${solvr}"],
+        "a value refers to ${solvr}, and there is no such key; did you mean solver?",
+    ),
     (["algorithm.solver=${solvr}"], "refers to ${solvr}, and there is no such key; did you mean"),
     (["num_clusters=auto", "algorithm=ifca"], "num_clusters=auto"),
     (["solver.lr=-1"], "solver.lr=-1"),

@@ -29,7 +29,8 @@ def choice_of(method: str, roots: Sequence[Path]) -> str:
         ConfigError: it is none, such as a method that knows the true groups.
     """
     said = next((told for root in roots if (told := about(method, root))), {})
-    require(bool(said), "algorithm", method, "a method of `fedclust list algorithm`")
+    is_there = any((root / "algorithm" / f"{method}.yaml").is_file() for root in roots)
+    require(is_there, "algorithm", method, "a method of `fedclust list algorithm`")
     choice = "alone" if said.get("reads") == "nothing" else _OF_KIND.get(str(said.get("kind")))
     allowed = f"methods whose file says `about: kind:` as one of {', '.join(_OF_KIND)}, or local"
     require(choice is not None, "algorithm", method, allowed)

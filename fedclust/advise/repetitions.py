@@ -123,6 +123,16 @@ class Repetitions:
         return np.asarray(scores[losses.argmin(0), np.arange(losses.shape[1])])
 
 
+def _all_served(choice: str, fine: NDArray[np.bool_]) -> None:
+    """Refuse a choice that in some repetition leaves clients out, which others serve."""
+    if not fine.all():
+        raise ConfigError(
+            f"{CHOICES[choice]}: in repetition {int(fine.argmin()) + 1} its method gives some "
+            "clients no model (label −1) that other choices serve, so their scores cannot be "
+            "compared; leave the method out of algorithm=…"
+        )
+
+
 class Runner:
     """Runs the jobs of one command, one after the other; those done already are only read.
 
@@ -188,15 +198,20 @@ class Runner:
             for a, arm in enumerate(arms)
             for place in range(len(arm.settings))
         }
+        served = {one: self._served(self._folder_of("search", one)) for one in losses}
+        most = np.max(list(served.values()), axis=0)
         chosen: dict[str, list[Setting]] = {}
         least: dict[str, NDArray[np.float64]] = {}
         for choice in dict.fromkeys(arm.choice for arm in arms):
             own = [one for one in losses if arms[one.arm].choice == choice]
             table = np.array([[losses[one].get(s, math.inf) for s in self._seeds] for one in own])
             table[~np.isfinite(table)] = math.inf
-            least[choice] = table.min(0)
-            if not np.isfinite(least[choice]).all():
+            if not np.isfinite(table.min(0)).all():
                 raise DivergedError(f"{CHOICES[choice]}: no setting learns; lower solver.lr")
+            # one that leaves clients out is judged by the rows of others
+            table[np.array([served[one] for one in own]) < most] = math.inf
+            least[choice] = table.min(0)
+            _all_served(choice, np.isfinite(least[choice]))
             chosen[choice] = [own[place] for place in table.argmin(0)]
         tested = {
             one: self._tested(
@@ -205,7 +220,18 @@ class Runner:
             for by in chosen.values()
             for one in dict.fromkeys(by)
         }
+        shares = {
+            choice: [self._served(tested[one])[place] for place, one in enumerate(by)]
+            for choice, by in chosen.items()
+        }
+        for choice, its in shares.items():
+            _all_served(choice, np.array(its) == np.max(list(shares.values()), axis=0))
         return self._put_together(chosen, least, tested)
+
+    def _served(self, folder: Path) -> list[float]:
+        """[R] the share of the clients that a job gives a model, 1 in repetitions it has not."""
+        found = seeds_of(folder, "served", self.arms[0].search.rounds - 1)
+        return [found.get(seed, 1.0) for seed in self._seeds]
 
     def exchanged(self, pair: tuple[Setting, Setting], count: int) -> NDArray[np.float64]:
         """[B] by how much the first setting is better than the second on test rows of `count`

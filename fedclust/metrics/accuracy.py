@@ -20,8 +20,7 @@ def accuracy(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
     """
     count, sums = evaluation.count.cpu(), evaluation.sums.cpu()
     task, tested = rnd.fed.pool.task, count > 0
-    served = evaluation.served.label.cpu() >= 0
-    values = {"served": float(served.double().mean())}
+    values = share_served(evaluation)
     if not bool(tested.any()):
         return values
     total = count[tested].sum()
@@ -34,19 +33,25 @@ def accuracy(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
     )
 
 
+def share_served(evaluation: Evaluation) -> dict[str, float]:
+    """The share of the clients that some model serves."""
+    return {"served": float((evaluation.served.label.cpu() >= 0).double().mean())}
+
+
 def validation_accuracy(validation: Evaluation, task: Task) -> dict[str, float]:
-    """The scores of the task and the loss on the validation examples; nothing where nobody is
-    served.
+    """The scores of the task and the loss on the validation examples, and the share of clients that
+    are served; the share alone where nobody is.
 
     Of classification validation_accuracy = sum_i correct_i / sum_i |V_i|; validation_loss likewise,
     nats per example.
     """
     total = validation.count.sum()
     if not total:
-        return {}
+        return share_served(validation)
     values = _pooled(task, validation.sums, total)
     return {f"validation_{name}": value for name, value in values.items()} | {
         "validation_loss": float(validation.loss_sum.sum()) / int(total),
+        **share_served(validation),
     }
 
 

@@ -43,6 +43,7 @@ from fedclust.tuning.record import (
     drop_files,
     read_trials,
     same_search,
+    seeds_of,
     spent,
     write_best,
     write_trials,
@@ -203,6 +204,7 @@ class TrialRunner:
             gradient_steps=steps,
             curve=curve,
             error=error,
+            served=min(seeds_of(path, "served", self._search.rounds - 1).values(), default=1.0),
         )
 
     def _reason(self, error: Exception) -> str:
@@ -298,6 +300,8 @@ def _became(trial: Trial, metric: str, best: Trial | None) -> str:
     values = ", ".join(f"{key}={_short(value)}" for key, value in trial.values.items())
     became = trial.state if trial.value is None else f"{metric} {trial.value:.4f}"
     became += f": {trial.error}" if trial.error else ""
+    if trial.served < 1:
+        became += f", {100 * trial.served:.3g} % of the clients have a model"
     leads = "" if best is None else f"; best {best.value:.4f}, trial {best.number + 1}"
     return f": {values}: {became}{leads}"
 

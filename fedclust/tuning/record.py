@@ -18,7 +18,9 @@ from fedclust.helpers.files import atomic_write, harmless
 from fedclust.tuning.space import Dimension, Value, written
 
 State = Literal["complete", "pruned", "failed"]
-_BEFORE, _AFTER = ("trial", "state", "value", "rounds", "gradient_steps"), ("curve", "error")
+_SERVED = "served"  # which searches of older versions lack
+_BEFORE = ("trial", "state", "value", _SERVED, "rounds", "gradient_steps")
+_AFTER = ("curve", "error")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Trial:
         gradient_steps: of all seeds.
         curve: mean over seeds of the metric by round, from 0.
         error: why it failed, one line.
+        served: the share of the clients that has a model at its end, the least over seeds.
     """
 
     number: int
@@ -44,6 +47,7 @@ class Trial:
     gradient_steps: int
     curve: Mapping[int, float]
     error: str = ""
+    served: float = 1.0
 
 
 def curve_of(folder: Path, metric: str) -> dict[int, float]:
@@ -84,7 +88,7 @@ def write_trials(folder: Path, trials: Sequence[Trial], keys: Sequence[str]) -> 
     for one in trials:
         curve = " ".join(f"{t}:{value!r}" for t, value in one.curve.items())
         value = "" if one.value is None else repr(one.value)
-        before = (one.number, one.state, value, one.rounds, one.gradient_steps)
+        before = (one.number, one.state, value, one.served, one.rounds, one.gradient_steps)
         table.writerow([*before, *(written(one.values[key]) for key in keys), curve, one.error])
     atomic_write(folder / "trials.csv", out.getvalue())
 
@@ -118,8 +122,8 @@ def _table(file: Path, heads: Sequence[str] | None) -> list[dict[str, str]]:
     try:
         table = csv.DictReader(file.read_text(encoding="utf-8").splitlines(), strict=True)
         rows = list(table)
-        wanted = heads or [*_BEFORE, *_AFTER]
-        whole = all(set(wanted) <= set(row) and None not in row.values() for row in rows)
+        wanted = {*(heads or (*_BEFORE, *_AFTER))} - {_SERVED}
+        whole = all(wanted <= set(row) and None not in row.values() for row in rows)
         if whole and [int(row["trial"]) for row in rows] == list(range(len(rows))):
             return rows
     except (csv.Error, ValueError, KeyError):
@@ -144,12 +148,20 @@ def _trial(row: Mapping[str, str], values: Mapping[str, Value]) -> Trial:
         gradient_steps=int(row["gradient_steps"]),
         curve={int(t): float(value) for t, value in pairs},
         error=row["error"],
+        served=float(row.get(_SERVED, 1.0)),
     )
 
 
+def comparable(trials: Sequence[Trial]) -> list[Trial]:
+    """The complete trials that serve the most clients: others are judged by fewer of them."""
+    ended = [one for one in trials if one.value is not None]
+    most = max((one.served for one in ended), default=1.0)
+    return [one for one in ended if one.served == most]
+
+
 def best_of(trials: Sequence[Trial], *, higher: bool) -> Trial | None:
-    """The complete trial of the best value, then of the fewest clusters, then the first."""
-    ended = [(one.value, one) for one in trials if one.value is not None]
+    """The comparable trial of the best value, then of the fewest clusters, then the first."""
+    ended = [(one.value, one) for one in comparable(trials) if one.value is not None]
     sign = -1 if higher else 1
     ranked = [(sign * value, _num_clusters(one), one.number, one) for value, one in ended]
     return min(ranked)[-1] if ranked else None

@@ -27,7 +27,7 @@ from fedclust.report.formats import axis, decimals, factor, inside, title
 from fedclust.report.page import Page, render
 from fedclust.report.statistics.paired import Paired, paired
 from fedclust.report.table import Cell, Table
-from fedclust.tuning.record import Trial, best_of, read_texts, seeds_of
+from fedclust.tuning.record import Trial, best_of, comparable, read_texts, seeds_of
 
 _WIDE = 20  # times the smallest value is the largest on a logarithmic axis
 _GROUPS = ("case", "dataset", "partition", "scenario", "model")  # of a setting
@@ -79,14 +79,19 @@ class FinishedSearch:
         return best_of(self.trials, higher=METRICS[self.metric].better == "higher")
 
     @cached_property
+    def judged(self) -> frozenset[int]:
+        """The numbers of the trials that are compared."""
+        return frozenset(one.number for one in comparable(self.trials))
+
+    @cached_property
     def values(self) -> NDArray[np.float64]:
-        """Of the complete trials, in the printed unit."""
-        found = [one.value for one in self.trials if one.value is not None]
+        """Of the comparable trials, in the printed unit."""
+        found = [one.value for one in self.trials if one.number in self.judged]
         return factor(self.metric) * np.array(found, dtype=np.float64)
 
     def gain(self) -> Paired | None:
         """Tuned less default, seed by seed, in the printed unit; None without a gain or folders."""
-        if self.best is None or self.best.number == 0:
+        if self.best is None or self.best.number == 0 or 0 not in self.judged:
             return None
         jobs = (self.folder / "trials" / f"{number:03d}" for number in (0, self.best.number))
         default, tuned = (seeds_of(job, self.metric, self.rounds - 1) for job in jobs)
@@ -98,7 +103,8 @@ class FinishedSearch:
         """Budget spent, in complete trials, and the best value so far, NaN before the first."""
         spent = np.cumsum([one.rounds for one in self.trials]) / self.rounds
         values = np.array(
-            [np.nan if one.value is None else one.value for one in self.trials], dtype=np.float64
+            [one.value if one.number in self.judged else np.nan for one in self.trials],
+            dtype=np.float64,
         )
         pick = np.fmax if METRICS[self.metric].better == "higher" else np.fmin
         return spent, factor(self.metric) * pick.accumulate(values)
@@ -180,9 +186,21 @@ def tuning_table(searches: Sequence[FinishedSearch]) -> Table:
             *([_BETWEEN] if len(numbers) > 1 else []),
             "Spread: interquartile range over the complete trials. Budget: rounds computed, in "
             "complete trials.",
+            *(line for one in searches if (line := _left_out(one))),
             # too long for cells, whose words would be broken
             *(f"Tuned {one['search']}: {one['values']}" for one in records if one["values"]),
         ),
+    )
+
+
+def _left_out(one: FinishedSearch) -> str:
+    """The trials that serve fewer clients than others, and that is why they are not compared."""
+    left = [t.number + 1 for t in one.trials if t.value is not None and t.number not in one.judged]
+    if not left:
+        return ""
+    return (
+        f"{one.method}: {counted(len(left), 'trial')} ({', '.join(map(str, left))}) gave clients "
+        "no model (label −1) that other trials serve, and cannot be the best."
     )
 
 
@@ -193,7 +211,7 @@ def _row(one: FinishedSearch, name: str) -> tuple[tuple[Cell, ...], dict[str, An
     default, tuned = one.trials[0].value, None if one.best is None else one.best.value
     gain, unit = one.gain(), factor(one.metric)
     digits, low, high, detail = decimals(one.metric, unit * (tuned or 0.0)), None, None, ""
-    if default is not None and tuned is not None:
+    if default is not None and tuned is not None and 0 in one.judged:
         detail = f"{unit * (tuned - default):+.{digits}f}"
     if gain is not None and gain.n > 1:
         low, high = gain.low / unit, gain.high / unit
@@ -225,7 +243,7 @@ def _row(one: FinishedSearch, name: str) -> tuple[tuple[Cell, ...], dict[str, An
 
 def _interquartile(one: FinishedSearch) -> float | None:
     """Range of the middle half of the settings that are complete, each counted once."""
-    ended = (trial for trial in one.trials if trial.value is not None)
+    ended = (trial for trial in one.trials if trial.number in one.judged)
     by_setting = {tuple(trial.values.values()): trial.value for trial in ended}
     if not by_setting:
         return None
@@ -320,7 +338,7 @@ def _against_values(
         where = _places([trial.values[key] for one in tried for trial in one.trials], even)
         for one in tried:
             look = style.look(one.method)
-            ended = [trial for trial in one.trials if trial.value is not None]
+            ended = [trial for trial in one.trials if trial.number in one.judged]
             x = [where.of[str(trial.values[key])] for trial in ended]
             alike = {"marker": look["marker"], "color": look["color"], "label": one.method}
             panel.plot(x, one.values, linestyle="", markersize=4, **alike)

@@ -10,11 +10,12 @@ import math
 import random
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.extras import install
-from fedclust.tuning.record import Trial
+from fedclust.tuning.record import Trial, comparable
 from fedclust.tuning.space import Dimension, Value, is_inside, num_settings
 
 if TYPE_CHECKING:
@@ -136,9 +137,18 @@ class Proposal:
             )
             states = optuna.trial.TrialState
             state = {"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}
+            # one that leaves clients out is judged by others' examples, so the sampler learns that
+            # it failed
+            judged = {one.number for one in comparable(trials)}
+            some = [
+                replace(one, state="failed", value=None)
+                if one.value is not None and one.number not in judged
+                else one
+                for one in trials
+            ]
             known = [
                 (one.values, state[one.state], one.value, {t + 1: v for t, v in one.curve.items()})
-                for one in trials
+                for one in some
             ]
             known += [(values, states.RUNNING, None, {}) for values in batch]
             for values, became, value, curve in known[left_out:]:

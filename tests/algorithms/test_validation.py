@@ -288,6 +288,12 @@ def test_the_numbers_are_means_over_all_validation_examples() -> None:
     assert validation_accuracy(evaluation, Classification()) == {
         "validation_accuracy": 0.5,
         "validation_loss": 0.75,
+        "served": pytest.approx(2 / 3),
     }
-    nobody = replace(evaluation, count=torch.zeros(3, dtype=torch.int64))
-    assert validation_accuracy(nobody, Classification()) == {}
+    nobody = Evaluation(
+        served=replace(evaluation.served, label=torch.full((3,), -1)),
+        loss_sum=torch.zeros(3, dtype=torch.float64),
+        sums=torch.zeros(3, 1),
+        count=torch.zeros(3, dtype=torch.int64),
+    )
+    assert validation_accuracy(nobody, Classification()) == {"served": 0.0}

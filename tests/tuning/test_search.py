@@ -97,6 +97,29 @@ def test_a_search_goes_on_as_if_it_had_not_been_interrupted(tmp_path: Path) -> N
     assert read_trials(tmp_path, SPACE) == whole
 
 
+def test_a_trial_that_leaves_clients_out_is_not_the_best(tmp_path: Path) -> None:
+    fair, unfair = trial(0, 0.6), replace(trial(1, 0.9), served=0.5)
+    assert best_of([fair, unfair], higher=True) == fair
+    assert best_of([unfair, fair], higher=True) == fair
+    # whom nobody serves is no advantage of anybody
+    both = [replace(fair, served=0.5), unfair]
+    assert best_of(both, higher=True) == unfair
+    # to the sampler it has failed: what it proposes is what it would after a failure
+    many = searched([], 12)
+    far = replace(trial(12, 0.99), values={"lr": 0.7, "k": 5, "how": "b"})
+    out, failed = replace(far, served=0.5), replace(far, value=None, state="failed")
+    assert propose([*many, out]).values == propose([*many, failed]).values
+    assert propose([*many, out]).values != propose([*many, far]).values
+    write_trials(tmp_path, [fair, unfair], list(SPACE))
+    assert read_trials(tmp_path, SPACE) == [fair, unfair]
+    # a search of an older version does not say, and is read
+    text = (tmp_path / "trials.csv").read_text()
+    (tmp_path / "trials.csv").write_text(
+        text.replace("served,", "").replace(",1.0,9,", ",9,").replace(",0.5,9,", ",9,")
+    )
+    assert read_trials(tmp_path, SPACE) == [fair, replace(unfair, served=1.0)]
+
+
 def test_methods_try_the_same_shared_values_at_random() -> None:
     rate = {"lr": SPACE["lr"]}
     alone = [Trial(n, {"lr": 0.1}, "complete", 0.5, ROUNDS, 0, {}) for n in range(3)]

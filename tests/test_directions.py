@@ -56,7 +56,7 @@ BUDGET = {
     "clocks": 155,
     "cluster_methods": 484,
     "cluster_metrics": 349,
-    "commands": 1579,
+    "commands": 1590,
     "config": 1945,
     "core": 2605,
     "datasets": 4420,

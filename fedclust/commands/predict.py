@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedclust.helpers.errors import ConfigError, RunFolderError, require
+from fedclust.helpers.errors import ConfigError, RunFolderError, counted, require, some_of
 from fedclust.helpers.files import atomic_write
 from fedclust.helpers.prose import say
 from fedclust.launch.typed import Typed
@@ -28,6 +28,7 @@ the model says. A client that the job did not know gets the model that fits the 
 best; without labels, the one of those clients whose inputs are most like its own. How sure that is
 stands in the column `sure`. docs/how-to/outside.md explains more."""
 _KEYS = ("client", "seed", "arm", "to")
+_SHOWN = 3  # columns
 _BEGIN = b"row,client,model,by,sure,"  # of a CSV that is written here
 
 
@@ -86,6 +87,19 @@ def command(arguments: Sequence[str]) -> None:
             else "no two clients share a model, so nothing says how well inputs place a new one: "
             "give the labels of some of its rows",
         )
+    for client, columns in made.far.items():
+        if columns:
+            shown = [
+                f"{one.column} ({counted(one.rows, 'row')}, as {one.value:.6g}; {one.least:.6g} to "
+                f"{one.most:.6g} in the job)"
+                for one in columns
+            ]
+            say(
+                console,
+                f"{client} has values far outside of the job's rows, of which its models know "
+                f"nothing, in {some_of(shown, _SHOWN)}",
+                style="yellow",
+            )
     frame = made.frame.assign(row=range(1, len(made.frame) + 1))
     frame = frame[["row", *made.frame.columns]]
     text = frame.to_csv(index=False, lineterminator="\n")

@@ -70,7 +70,13 @@ def table_dataset(options: Tabular, table: NamedColumns, name: str, targets: Tar
         names = replace(names, features=examples.names)
         seen = np.ones(table.size, dtype=bool) if anew is not None else ~tests.numpy()
         x, less = _as_float32(table, examples, seen, normalise)
-        raw = {"columns": [asdict(one) for one in examples.columns], "less": less}
+        values = np.ma.masked_invalid(examples.x)
+        raw = {
+            "columns": [asdict(one) for one in examples.columns],
+            "less": less,
+            "least": values.min(0).filled(0.0).tolist(),
+            "most": values.max(0).filled(0.0).tolist(),
+        }
         coded, flags = torch.from_numpy(examples.coded), torch.from_numpy(examples.flags)
         fit = Fit(normalise, options.fill, coded, names.features, flags)
         word = "none" if fit.anyway else normalise

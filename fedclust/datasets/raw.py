@@ -6,6 +6,7 @@ What is said is JSON-able, and stands in `inputs/seed=S.json` of a job:
     columns        of a table: how each becomes features, see `fedclust.datasets.inputs.Read`
     features       their names; none of pictures
     clients        the names of the clients, where they have some
+    least, most    of each feature of a table, in the unit of the file
     less, over     taken off the numbers of the file, and what they are divided by, before float32
     seen, fill, fill_of_clients    see `fedclust.datasets.fit.filled`
     shape, kind    of a stored example, channels first; uint8, float32, or int64 of token ids
@@ -18,7 +19,7 @@ What is said is JSON-able, and stands in `inputs/seed=S.json` of a job:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from fedclust.core.types import Federation, Pool
 from fedclust.datasets.column import Column, Read
 from fedclust.datasets.columns import few, no_values, only_named, shown
 from fedclust.datasets.fit import filled, typical
-from fedclust.datasets.inputs import features_of
+from fedclust.datasets.inputs import Inputs, features_of
 from fedclust.datasets.normalise import as_float32
 from fedclust.datasets.view import ImageToInput
 from fedclust.helpers.errors import DataError
@@ -125,6 +126,47 @@ def of_new_client(
     return own | {"of_clients": [scale] * len(known)}
 
 
+@dataclass(frozen=True)
+class Far:
+    """A column of new rows with values far outside of those of the job's rows, in its unit.
+
+    Attributes:
+        column: its name.
+        rows: how many of the rows.
+        value: the farthest.
+        least, most: of the job's rows.
+    """
+
+    column: str
+    rows: int
+    value: float
+    least: float
+    most: float
+
+
+def far_outside(about: Mapping[str, Any], given: Any) -> list[Far]:
+    """The columns of a table whose values lie farther outside of the job's rows than these are
+    apart: another unit, or a mistake. None of data that are no table, or whose job did not say.
+    """
+    if "least" not in about:
+        return []
+    inputs = _inputs_of_table(about, given)
+    least, most = np.array(about["least"]), np.array(about["most"])
+    outside = np.nan_to_num(np.maximum(least - inputs.x, inputs.x - most))
+    is_far = outside > most - least
+    is_far[:, [int(place) for place in about.get("seen", ())]] = False  # categories, which are gaps
+    return [
+        Far(
+            column=inputs.names[place],
+            rows=int(is_far[:, place].sum()),
+            value=float(inputs.x[outside[:, place].argmax(), place]),
+            least=float(least[place]),
+            most=float(most[place]),
+        )
+        for place in is_far.any(0).nonzero()[0]
+    ]
+
+
 def _of_table(about: Mapping[str, Any], table: Any, client: int) -> Tensor:
     """Features [N, F] float32 of a frame, gaps filled."""
     x, names = _features_of_table(about, table)
@@ -144,6 +186,12 @@ def _features_of_table(
     about: Mapping[str, Any], table: Any
 ) -> tuple[npt.NDArray[np.float32], Sequence[str]]:
     """Features [N, F] float32 of a frame, NaN for a gap, and their names."""
+    inputs = _inputs_of_table(about, table)
+    return as_float32(inputs.x, np.array(about["less"])).numpy(), inputs.names
+
+
+def _inputs_of_table(about: Mapping[str, Any], table: Any) -> Inputs:
+    """Features of a frame in the unit of the file, NaN for a gap."""
     import pandas as pd
 
     columns = [Read(**{**one, "words": tuple(one["words"])}) for one in about["columns"]]
@@ -169,8 +217,7 @@ def _features_of_table(
         read.append((column, how))
         place = list(about["features"]).index(how.name) if how.kind != "onehot" else 0
         _check(column, how, filled="fill" in about and about["fill"][place] is not None)
-    inputs = features_of(read)
-    return as_float32(inputs.x, np.array(about["less"])).numpy(), inputs.names
+    return features_of(read)
 
 
 def _plain(values: Any, how: Read) -> npt.NDArray[Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedclust.config.build import build
 from fedclust.config.objects import Objects
+from fedclust.datasets.raw import Far, far_outside
 from fedclust.datasets.series import Series
 from fedclust.datasets.windows import Values
 from fedclust.helpers.errors import DataError, require, some_of
@@ -59,12 +60,14 @@ class Predicted:
             predicted_TARGET of several. Of series a row per client and step ahead: client, model,
             by, sure, step from 1, predicted.
         placed: the clients of the table in the order of their first rows.
+        far: by client, the columns whose values lie far outside of the job's rows.
         rightly: of how many known clients the inputs alone would say which model they have, and of
             how many that could be looked at; None unless a client was placed by its inputs.
     """
 
     frame: pd.DataFrame
     placed: Sequence[Placed]
+    far: Mapping[str, Sequence[Far]] = field(default_factory=dict)
     rightly: tuple[int, int] | None = None
 
 
@@ -98,7 +101,14 @@ def predicted(trained: Trained, table: pd.DataFrame | Path, client: str | None =
     said = pd.concat(parts).iloc[np.argsort(np.concatenate(list(rows.values())))]
     said.index = frame.index
     is_by_inputs = any(one.by == "inputs" for one in placed)
-    return Predicted(said, placed, chooser.rightly() if is_by_inputs else None)
+    far = {one.client: _far(trained, frame.iloc[rows[one.client]], one) for one in placed}
+    return Predicted(said, placed, far, chooser.rightly() if is_by_inputs else None)
+
+
+def _far(trained: Trained, rows: pd.DataFrame, placed: Placed) -> Sequence[Far]:
+    """The columns of a client's rows that lie far outside; none where its own rows scale them."""
+    own_scale = placed.by != "own" and "of_clients" in trained.about
+    return () if own_scale else far_outside(trained.about, rows)
 
 
 def _forecast(
@@ -125,7 +135,7 @@ def _forecast(
         placed.append(one)
     by_inputs = any(one.by == "inputs" for one in placed)
     frame = pd.concat(parts, ignore_index=True)
-    return Predicted(frame, placed, chooser.rightly() if by_inputs else None)
+    return Predicted(frame, placed, rightly=chooser.rightly() if by_inputs else None)
 
 
 def _windows(loader: Series, values: Values) -> tuple[NDArray[np.float32], Tensor]:

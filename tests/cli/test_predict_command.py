@@ -35,6 +35,16 @@ def test_a_file_is_predicted_and_written_whole_or_not_at_all(fedclust: Cli) -> N
     assert done.out.strip() == "said.csv"
     assert "new is new: it gets the one model that there is" in done.err
     np.testing.assert_allclose(pd.read_csv("said.csv")["p_1"], said["p_1"], atol=1e-12)
+    # values in another unit are told, and predicted
+    own.assign(a=own["a"].where(own["site"] != 2, 100 * own["a"])).to_csv("unit.csv", index=False)
+    told = fedclust.done("predict", folder, "unit.csv", "seed=1").err
+    far = own[own["site"] == 2]["a"] * 100
+    width = own["a"].max() - own["a"].min()
+    is_far = (far - own["a"].max() > width) | (own["a"].min() - far > width)
+    assert "2 has values far outside of the job's rows" in told
+    assert f"in a ({is_far.sum()} rows, as " in told
+    assert f"{own['a'].min():.6g} to {own['a'].max():.6g} in the job)" in told
+    assert told.count("\n") == 1
     for wrong, why in (
         ((folder,), "needs a FOLDER and a FILE"),
         ((folder, "none.csv", "seed=1"), "none.csv not found"),

@@ -186,6 +186,8 @@ PLANTED = {
     "dirichlet": Kind(("alone", "adapted"), 8, _own_shares),
 }
 KINDS = NULL | PLANTED
+# without groups: all clients alike, or every one different
+WITHOUT = (*NULL, "own", "dirichlet")
 
 
 def table(kind: str, rows: int, seed: int) -> pd.DataFrame:
@@ -277,14 +279,21 @@ def _share(part: int, whole: int) -> str:
 def _null(table: pd.DataFrame) -> str:
     """The table of federations without groups, with a last row of all."""
     lines = []
-    kinds = [(kind, table[table["kind"] == kind]) for kind in NULL]
-    for kind, some in [*kinds, ("all", table[table["kind"].isin(NULL)])]:
+    without = table[table["kind"].isin(WITHOUT)]
+    parts = [
+        (kind, rows, some[some["rows"] == rows])
+        for kind in WITHOUT
+        if len(some := without[without["kind"] == kind])
+        for rows in sorted(some["rows"].unique())
+    ]
+    for kind, rows, some in [*parts, ("all", "", without)]:
         told = some["verdict"] != "open"
         groups = told & (some["choice"] == "groups")
-        counts = (groups, some["low"] > 0, told & ~groups, ~told)
-        lines.append([kind, *(_share(int(one.sum()), len(some)) for one in counts)])
-    head = ["federations", "groups claimed", "interval of groups above 0"]
-    return prose.table([*head, "one model or alone claimed", "cannot be told"], lines, 5)
+        counts = (groups, some["low"] > 0, some["p"] <= 0.05, told & ~groups, ~told)
+        lines.append([kind, f"{rows}", *(_share(int(one.sum()), len(some)) for one in counts)])
+    head = ["federations", "rows of a client", "groups claimed", "interval of groups above 0"]
+    head += ["permutation test at most 0.05", "another choice claimed", "cannot be told"]
+    return prose.table(head, lines, 6)
 
 
 def _planted(table: pd.DataFrame) -> str:

@@ -9,7 +9,7 @@ to a value need no more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -25,20 +25,24 @@ from scripts.papers.cells import Run, mixing
 from scripts.papers.stand_ins import stand_in
 
 VERSIONS = "runs of two versions of the code"  # behind what such runs measure
+MACHINES = "runs of two machines"
 
 
-def verdicts(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, str]]:
+def verdicts(
+    entry: Mapping[str, Any], runs: Sequence[Run], swept: Collection[str] = ()
+) -> list[dict[str, str]]:
     """A claim in every setting in which all of its methods ran, over the seeds that all of them
     have, as lines of `claims.csv`; none for a kind of claim that needs curves.
 
     Args:
         entry: the claim as the experiment states it.
         runs: of the experiment.
+        swept: the keys of the experiment's own grid; runs with other options are variants of it.
     """
     claim = claim_of(entry)
     columns = _columns(claim)
     sides = [
-        [run for run in runs if run.made["algorithm"] == _base(name) and _tells(claim, run)]
+        [run for run in runs if run.made["algorithm"] == _base(name) and _tells(claim, run, swept)]
         for name in claim.names
     ]
     found: dict[str, dict[str, str]] = {}
@@ -94,11 +98,19 @@ def _columns(claim: Any) -> list[str]:
     return [f"{claim.metric} at {claim.round}"] if isinstance(claim, EqualUntil) else []
 
 
-def _tells(claim: Any, run: Run) -> bool:
+def _tells(claim: Any, run: Run, swept: Collection[str]) -> bool:
     """Whether a run is the experiment's own, and long enough for a claim."""
     ends = isinstance(claim, Gain) and claim.score == "last"
     whole = ends or isinstance(claim, OrderAtEnd | AtLeast | Reaches)
-    return not run.made["options"] and not (whole and " rounds=" in run.made["command"])
+    own = all(key in swept for key, _ in _options(run))
+    return own and not (whole and " rounds=" in run.made["command"])
+
+
+def _options(run: Run) -> list[tuple[str, str]]:
+    """Keys and values of a run's options."""
+    return [
+        (key, value) for key, _, value in (o.partition("=") for o in run.made["options"].split())
+    ]
 
 
 def _line(
@@ -107,7 +119,9 @@ def _line(
     verdict = claim.verdict(values)
     where = f" [{title}]" if title else ""
     versions = len({run.made["commit"] for run in arms})
-    measured = "; ".join([verdict.measured, *mixed, *[VERSIONS] * (versions > 1)])
+    machines = len({run.made["machine"] for run in arms})
+    apart = [VERSIONS] * (versions > 1) + [MACHINES] * (machines > 1)
+    measured = "; ".join([verdict.measured, *mixed, *apart])
     row = {"claim": verdict.claimed + where, "measured": measured, "needs": ""}
     if stand_in(arms[0].made):  # as in a report
         return row | cannot_tell(row)
@@ -129,6 +143,10 @@ def _base(arm: str) -> str:
 
 
 def _title(run: Run) -> str:
-    """What a report calls the run's setting."""
+    """What a report calls the run's setting: its case, and how its data change."""
     shift = run.made["scenario"]
-    return run.made["case"] + ("" if shift == "static" else SEPARATOR + shift.replace("_", " "))
+    words = [] if shift == "static" else [shift.replace("_", " ")]
+    of_shift = [
+        f"{k.rpartition('.')[2]}={v}" for k, v in _options(run) if k.startswith("scenario.")
+    ]
+    return SEPARATOR.join(filter(None, [run.made["case"], *(of_shift or words)]))

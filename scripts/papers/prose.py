@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from fedclust.config.references import at
 from fedclust.helpers.errors import require
 from fedclust.helpers.prose import table
 from fedclust.report.arms import SEPARATOR
@@ -58,10 +59,13 @@ def prose(results: Path, conf: Path, entries: Sequence[Entry], runs: Runs) -> li
         if paper is None or parts:
             continue
         report: dict[str, Any] = _config(file).get("report") or {}
+        swept = at(_config(file), "hydra.sweeper.params") or {}
         rows = _checked(results / "runs" / name / "claims.csv")
         known = [_parts(row["claim"]) for row in rows]
         kept = runs.of(name) or _taken_over(name, entries, runs, conf)
-        later = [row for claim in report.get("claims") or [] for row in verdicts(claim, kept)]
+        later = [
+            row for claim in report.get("claims") or [] for row in verdicts(claim, kept, swept)
+        ]
         rows = [_of_most_seeds(row, later) for row in rows if _is_stated(row, report)]
         rows = [_strict(row, kept) for row in rows]
         rows += [row for row in later if not _is_told(_parts(row["claim"]), known)]

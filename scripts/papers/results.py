@@ -28,7 +28,7 @@ from fedclust.papers.published import margin
 from scripts.papers import drawn, evidence, flexcfl_trials, one_world, paper_page, score, sources
 from scripts.papers.campaign import read_list
 from scripts.papers.cells import Cell, Runs, judge, read_causes, read_runs, setting_of
-from scripts.papers.later_claims import VERSIONS
+from scripts.papers.later_claims import MACHINES, VERSIONS
 from scripts.papers.prose import ONE_SEED, PAPERS, left, prose
 from scripts.papers.rules import (
     CONJECTURE,
@@ -200,10 +200,15 @@ def _counted(claims: Sequence[Mapping[str, str]]) -> str:
 
 
 def _of_versions(claims: Sequence[Mapping[str, str]]) -> str:
-    """How many decided statements compare methods that two versions of the code have run."""
-    decided = ("holds", "does not hold", ONE_SEED)
-    of = sum(one["verdict"] in decided and VERSIONS in one["measured"] for one in claims)
-    return f"{of} of the statements that are answered compare runs of two versions of the code."
+    """How many decided statements compare runs of two versions of the code, or of two machines."""
+    decided = [one for one in claims if one["verdict"] in ("holds", "does not hold", ONE_SEED)]
+    versions, machines = (
+        sum(what in one["measured"] for one in decided) for what in (VERSIONS, MACHINES)
+    )
+    return (
+        f"{versions} of the statements that are answered compare runs of two versions of the code, "
+        f"and {machines} those of two machines."
+    )
 
 
 def _largest(cells: Sequence[Cell]) -> list[str]:

@@ -58,6 +58,20 @@ def test_a_lead_claimed_after_the_run(
     assert not verdicts({**claim, "right": "ifca"}, runs)
 
 
+def test_a_claim_is_told_in_every_part_of_the_grid_and_of_no_variant(tmp_path: Path) -> None:
+    methods = {"flexcfl": {"accuracy max": (91.0, 93.0)}, "fedavg": {"accuracy max": (88.0, 90.0)}}
+    made = {"scenario": "drift", "options": "scenario.table=one"}
+    runs = kept(tmp_path, "flexcfl/table4", methods, **made)
+    claim = {**LEAD, "points": 0, "text": "It leads"}
+    (row,) = verdicts(claim, runs, ("scenario.table", "algorithm"))
+    assert (row["claim"], row["seeds"]) == ("It leads [table=one]", "2 of 2")
+    assert not verdicts(claim, runs, ("algorithm",))
+    # what two machines have run is said
+    runs[0].made["machine"] = "another"
+    (row,) = verdicts(claim, runs, ("scenario.table",))
+    assert row["measured"].endswith("; runs of two machines")
+
+
 def test_a_lead_is_told_over_the_seeds_that_both_have(tmp_path: Path) -> None:
     """In whichever order; seed 2 has a method alone."""
     best = {"flexcfl": ("0 1", (92.45, 93.55)), "fedavg": ("2 1 0", (10.0, 90.0, 89.0))}

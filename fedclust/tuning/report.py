@@ -146,7 +146,7 @@ def make_tuning_report(folder: Path) -> Path:
     page = Page(
         title=folder.resolve().name,
         subtitle=f"{num_searches} · {trials}",
-        banners=(),
+        banners=tuple(line for one in searches if (line := _left_out(one))),
         tables=(table,),
         pictures=pictures,
     )
@@ -216,9 +216,11 @@ def _row(one: FinishedSearch, name: str) -> tuple[tuple[Cell, ...], dict[str, An
     if gain is not None and gain.n > 1:
         low, high = gain.low / unit, gain.high / unit
         detail += f", {gain.low:+.{digits}f} to {gain.high:+.{digits}f}"
+    share = one.trials[0].served
+    of_some = "" if 0 in one.judged or default is None else f"of {100 * share:.3g} % of the clients"
     cells = (
         name,
-        _number(default, unit, digits),
+        Cell(text=_number(default, unit, digits), detail=of_some),
         Cell(text=_number(tuned, unit, digits), detail=detail.replace("-", "−")),
         _number(spread, 1.0, digits),
         "–" if one.best is None else str(one.best.number + 1),
@@ -394,7 +396,7 @@ def _spread(axes: Axes, place: int, one: FinishedSearch, colour: str) -> None:
         low, high = np.percentile(one.values, [25, 75])
         axes.plot([low, high], [place, place], color=colour, linewidth=6, alpha=0.25, zorder=1)
         axes.plot(one.values, np.full(len(one.values), place), "o", color=colour, markersize=3)
-    if one.trials[0].value is not None:
+    if one.trials[0].value is not None and 0 in one.judged:
         default = factor(one.metric) * one.trials[0].value
         axes.plot(
             [default], [place], "D", markersize=7, markerfacecolor="none", markeredgecolor=style.INK

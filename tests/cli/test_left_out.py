@@ -56,6 +56,7 @@ def test_a_search_takes_the_trial_that_serves_all(fedclust: Cli, tmp_path: Path)
     assert float(skipped["value"].iloc[0]) > float(trials["value"].min())
     (table,) = tmp_path.rglob("tuning.md")
     assert "gave clients no model" in table.read_text()
+    assert "of 50 % of the clients" in table.read_text()
 
 
 def test_an_advice_compares_no_method_that_leaves_clients_out(fedclust: Cli) -> None:

@@ -3,8 +3,8 @@
     python scripts/papers/collect_results.py outputs/lcfl/table2
 
 writes docs/results/runs/lcfl/table2/: `jobs.csv` with what made every finished job, a CSV per job
-with a line per seed, `claims.csv`, and the figure that the paper prints. `make results` turns them
-into docs/results/README.md.
+with a line per seed, `claims.csv`, and the figure that the paper prints with the jobs that it draws
+in `drawn.txt`. `make results` turns them into docs/results/README.md.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ REACHED = {
     "purity": (90, 100),
 }
 NEVER = "never"
+DRAWN = "drawn.txt"
 _BASE = "algorithm@algorithm.base"
 # columns of `jobs.csv`: what is one computation for every seed, and what adds up over seeds
 _SAME = (
@@ -100,7 +101,7 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
         return None
     target = to / "runs" / str(runs[0].config["name"])
     index = {row["file"]: row for row in _read(target / "jobs.csv")}
-    before, now = {row["case"] for row in index.values()}, set[str]()
+    before, now, kept = {row["case"] for row in index.values()}, set[str](), set(index)
     described = [(describe(arm), seed_rows(arm)) for arm in arms(pool_seeds(runs))]
     for row, _ in described:
         made = row["commit"]
@@ -123,8 +124,17 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
     # the page of the paper draws its tables, with all runs that are kept and the printed numbers;
     # curves of ways to run one, or of many seeds of its data, say nothing more
     if drawn is not None and not re.match(r"table\d|synthetic_seeds", target.name):
-        atomic_write(target / "figure.png", small(drawn))
+        now_drawn, there = {row["file"] for row, _ in described}, drawn_jobs(target)
+        if not (kept if there is None else there) - now_drawn:  # one of fewer jobs says less
+            atomic_write(target / "figure.png", small(drawn))
+            atomic_write(target / DRAWN, "".join(f"{name}\n" for name in sorted(now_drawn)))
     return target
+
+
+def drawn_jobs(folder: Path) -> set[str] | None:
+    """The files of the jobs that the figure of kept runs draws; None where nobody wrote it down."""
+    file = folder / DRAWN
+    return set(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else None
 
 
 def _added(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ import yaml
 from fedclust.helpers.prose import table
 from scripts.papers.campaign import Entry
 from scripts.papers.cells import Cell
+from scripts.papers.collect_results import drawn_jobs
 from scripts.papers.drawn import embedded
 from scripts.papers.evidence import signs
 from scripts.papers.prose import AGAIN, FOLDERS
@@ -273,7 +274,10 @@ def _drawn_of(jobs: Path) -> list[str]:
     if not jobs.is_file():
         return []
     with jobs.open(newline="") as lines:
-        rows = [row for row in csv.DictReader(lines) if " rounds=" not in row["command"]]
+        whole = [row for row in csv.DictReader(lines) if " rounds=" not in row["command"]]
+    drawn = drawn_jobs(jobs.parent)
+    rows = [row for row in whole if drawn is None or row["file"] in drawn]
+    later = [f"{row['algorithm']} {row['options']}".strip() for row in whole if row not in rows]
     cases = {f"{row['case'] or row['dataset']} ({row['model']})": stand_in(row) for row in rows}
     of = ", ".join(dict.fromkeys(row["algorithm"] for row in rows))
     given = [text.partition("=") for row in rows for text in row["options"].split()]
@@ -286,4 +290,5 @@ def _drawn_of(jobs: Path) -> list[str]:
         others = [name for name in cases.values() if name][:1]
     else:
         others = [f"{name} in {case}" for case, name in cases.items() if name]
-    return [*sentences, f"Not the published data: {'; '.join(others)}."] if others else sentences
+    sentences += [f"Not the published data: {'; '.join(others)}."] if others else []
+    return [*sentences, f"Not drawn, as run later: {'; '.join(later)}."] if later else sentences

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from fedclust.helpers.errors import UserError
-from scripts.papers import collect_results
+from scripts.papers import collect_results, paper_page
 from scripts.papers.collect_results import collect_runs
 
 ACCURACY = ([0.5, 0.96, 0.88, 0.86], [0.2, 0.7, 0.86, 0.9])  # of two seeds, by round
@@ -124,6 +124,27 @@ def test_what_was_collected_elsewhere_stays_and_nothing_changes_twice(tmp_path: 
     lines = read(target / "jobs.csv")
     assert [line["options"] for line in lines] == ["algorithm.mu=0.1", ""]
     assert all((target / line["file"]).is_file() for line in lines)
+
+
+def test_a_figure_of_fewer_jobs_does_not_take_the_place_of_one_of_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect_results, "_main_figure", lambda figures, _: figures)
+    monkeypatch.setattr(collect_results, "small", lambda figures: figures.parts[-3].encode())
+    about = {"name": "flexcfl/fig4", "overrides": ["experiment=flexcfl/fig4"]}
+    mu = ["experiment=flexcfl/fig4", "algorithm.mu=0.1"]
+    other = {"name": "flexcfl/fig4", "overrides": mu, "algorithm": {"mu": 0.1}}
+    write_job(tmp_path / "one" / "a", [0], **about)
+    write_job(tmp_path / "two" / "a", [0], **other)
+    write_job(tmp_path / "both" / "a", [0], **about)
+    write_job(tmp_path / "both" / "b", [0], **other)
+    for source, drawn in (("one", "one"), ("two", "one"), ("both", "both"), ("one", "both")):
+        target = collected(tmp_path, source)
+        assert target is not None
+        assert (target / "figure.png").read_text() == drawn
+        caption = " ".join(paper_page._drawn_of(target / "jobs.csv"))
+        is_said = "Not drawn, as run later: fedavg algorithm.mu=0.1." in caption
+        assert is_said == (source == "two")
 
 
 @pytest.mark.parametrize(

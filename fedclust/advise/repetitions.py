@@ -199,7 +199,7 @@ class Runner:
             for place in range(len(arm.settings))
         }
         served = {one: self._served(self._folder_of("search", one)) for one in losses}
-        most = np.max(list(served.values()), axis=0)
+        most = np.fmax.reduce(list(served.values()))
         chosen: dict[str, list[Setting]] = {}
         least: dict[str, NDArray[np.float64]] = {}
         for choice in dict.fromkeys(arm.choice for arm in arms):
@@ -209,7 +209,7 @@ class Runner:
             if not np.isfinite(table.min(0)).all():
                 raise DivergedError(f"{CHOICES[choice]}: no setting learns; lower solver.lr")
             # one that leaves clients out is judged by the rows of others
-            table[np.array([served[one] for one in own]) < most] = math.inf
+            table[np.stack([served[one] for one in own]) < most] = math.inf
             least[choice] = table.min(0)
             _all_served(choice, np.isfinite(least[choice]))
             chosen[choice] = [own[place] for place in table.argmin(0)]
@@ -221,17 +221,19 @@ class Runner:
             for one in dict.fromkeys(by)
         }
         shares = {
-            choice: [self._served(tested[one])[place] for place, one in enumerate(by)]
+            choice: np.array([self._served(tested[one])[place] for place, one in enumerate(by)])
             for choice, by in chosen.items()
         }
         for choice, its in shares.items():
-            _all_served(choice, np.array(its) == np.max(list(shares.values()), axis=0))
+            _all_served(choice, ~(its < np.fmax.reduce(list(shares.values()))))
         return self._put_together(chosen, least, tested)
 
-    def _served(self, folder: Path) -> list[float]:
-        """[R] the share of the clients that a job gives a model, 1 in repetitions it has not."""
+    def _served(self, folder: Path) -> NDArray[np.float64]:
+        """[R] the share of the clients that a job gives a model; NaN where it does not say, as it
+        diverged, or is of an older version.
+        """
         found = seeds_of(folder, "served", self.arms[0].search.rounds - 1)
-        return [found.get(seed, 1.0) for seed in self._seeds]
+        return np.array([found.get(seed, math.nan) for seed in self._seeds])
 
     def exchanged(self, pair: tuple[Setting, Setting], count: int) -> NDArray[np.float64]:
         """[B] by how much the first setting is better than the second on test rows of `count`

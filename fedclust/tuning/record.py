@@ -36,7 +36,8 @@ class Trial:
         gradient_steps: of all seeds.
         curve: mean over seeds of the metric by round, from 0.
         error: why it failed, one line.
-        served: the share of the clients that has a model at its end, the least over seeds.
+        served: the share of the clients that has a model at its end, the least over seeds; of a
+            complete trial.
     """
 
     number: int
@@ -88,7 +89,8 @@ def write_trials(folder: Path, trials: Sequence[Trial], keys: Sequence[str]) -> 
     for one in trials:
         curve = " ".join(f"{t}:{value!r}" for t, value in one.curve.items())
         value = "" if one.value is None else repr(one.value)
-        before = (one.number, one.state, value, one.served, one.rounds, one.gradient_steps)
+        served = "" if one.value is None else one.served
+        before = (one.number, one.state, value, served, one.rounds, one.gradient_steps)
         table.writerow([*before, *(written(one.values[key]) for key in keys), curve, one.error])
     atomic_write(folder / "trials.csv", out.getvalue())
 
@@ -148,7 +150,7 @@ def _trial(row: Mapping[str, str], values: Mapping[str, Value]) -> Trial:
         gradient_steps=int(row["gradient_steps"]),
         curve={int(t): float(value) for t, value in pairs},
         error=row["error"],
-        served=float(row.get(_SERVED, 1.0)),
+        served=float(row.get(_SERVED) or 1.0),
     )
 
 

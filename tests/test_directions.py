@@ -50,7 +50,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # room. A commit that raises a number says in its body what a user gets for it; a new part of the
 # kinds in CHOSEN needs none.
 BUDGET = {
-    "advise": 1290,
+    "advise": 1295,
     "algorithms": 4290,
     "benchmark": 1510,
     "clocks": 155,

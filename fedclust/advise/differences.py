@@ -27,8 +27,8 @@ class Difference:
         size: of an input the difference of means, in standard deviations over all rows; of classes
             the total variation, the share of rows whose label would have to be another one; of a
             number that is predicted as of an input.
-        chance: half of a 95 % interval of such a difference where the groups are alike; NaN for
-            classes.
+        chance: what the largest difference of all inputs and pairs of groups exceeds in at most 5 %
+            of cases where all are alike (Bonferroni); NaN for classes.
     """
 
     what: str
@@ -50,7 +50,10 @@ def differences(fed: Federation, groups: NDArray[np.int64]) -> list[Difference]:
     names = list(fed.names.features)
     if len(names) != x[0].shape[1]:
         names = [f"input {number}" for number in range(x[0].shape[1])]
-    found = [_of_means(name, [part[:, place] for part in x]) for place, name in enumerate(names)]
+    found = [
+        _of_means(name, [part[:, place] for part in x], len(names))
+        for place, name in enumerate(names)
+    ]
     return [label, *sorted(found, key=lambda one: -one.size)]
 
 
@@ -72,11 +75,15 @@ def _targets(y: Sequence[torch.Tensor]) -> Difference:
     return _of_means("label", [part.double().mean(1).numpy() for part in y])
 
 
-def _of_means(name: str, values: Sequence[Floats]) -> Difference:
-    """The two groups whose means lie furthest apart."""
+def _of_means(name: str, values: Sequence[Floats], looked_at: int = 1) -> Difference:
+    """The two groups whose means lie furthest apart; `looked_at` says of how many numbers."""
+    from scipy.special import ndtri
+
     means = [float(part.mean()) for part in values]
     more, less = int(np.argmax(means)), int(np.argmin(means))
     spread = float(np.concatenate(values).std())
     size = (means[more] - means[less]) / spread if spread > 0 else 0.0
-    chance = 1.96 * float(np.sqrt(1 / len(values[more]) + 1 / len(values[less])))
+    pairs = len(values) * (len(values) - 1) // 2
+    half = float(ndtri(1 - 0.025 / (looked_at * pairs)))
+    chance = half * float(np.sqrt(1 / len(values[more]) + 1 / len(values[less])))
     return Difference(name, (more, less), size, chance)

@@ -152,13 +152,15 @@ def differences_table(advice: Advice) -> Table:
     members, rows, records = advice.members(), [], []
     for one in advice.differences[:_MOST_INPUTS]:
         more, less = (members[group] for group in one.groups)
-        by_chance = "" if math.isnan(one.chance) else f"± {one.chance:.2f} by chance"
+        by_chance = "" if math.isnan(one.chance) else f"up to {one.chance:.2f} by chance"
         size = Cell(text=f"{one.size:.2f}", detail=by_chance)
         rows.append((Cell(text=one.what), size, Cell(text=more), Cell(text=less)))
         records.append({"what": one.what, "size": one.size, "chance": one.chance})
     notes = (
         "Inputs and numbers: difference of means in standard deviations. Classes: total variation "
-        "of their shares. The groups were made of these rows, so nothing is tested here.",
+        "of their shares. By chance: what the largest difference of all inputs and pairs of groups "
+        "exceeds in 5 % of cases where all are alike. The groups were made of these rows, so "
+        "nothing is tested here.",
     )
     return Table(
         name="differences",

@@ -193,10 +193,11 @@ def _of_groups(advice: Advice) -> list[str]:
         )
     if advice.differences:
         label, *inputs = advice.differences
-        most = [f"{one.what} {one.size:.2f}" for one in inputs[:_INPUTS]]
+        real = [one for one in inputs if one.size > one.chance]
+        most = ", ".join(f"{one.what} {one.size:.2f}" for one in real[:_INPUTS])
         lines.append(
             f"In what two of them differ most: labels by {label.size:.2f}, inputs by "
-            f"{', '.join(most)} standard deviations."
+            f"{f'{most} standard deviations' if real else 'no more than chance'}."
         )
     if advice.relations:
         one = max(advice.relations, key=lambda one: one.lead.mean)

@@ -36,7 +36,9 @@ def test_the_largest_difference_of_inputs_comes_first_behind_the_label() -> None
     assert math.isnan(label.chance)
     assert (dose.what, dose.groups) == ("dose", (1, 0))
     assert dose.size == pytest.approx(3 / math.sqrt(2))  # a third of 3: the variance is 2
-    assert dose.chance == pytest.approx(1.96 * math.sqrt(1 / 8 + 1 / 4))
+    # of two inputs and one pair of groups
+    assert dose.chance == pytest.approx(2.2414 * math.sqrt(1 / 8 + 1 / 4), rel=1e-4)
+    assert age.size < age.chance
     assert (age.what, age.size) == ("age", pytest.approx(0))
 
 

@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import t as student
 
 from fedclust.advise.crossed import Relation
+from fedclust.advise.differences import Difference
 from fedclust.advise.repetitions import Repetitions
 from fedclust.advise.tables import sites_table
 from fedclust.advise.verdict import Evidence, verdict
@@ -70,6 +71,19 @@ def test_equal_gains_of_three_test_rows_are_no_certainty() -> None:
     assert site.gain.low == pytest.approx(-1 / 3 - half)
     assert site.gain.high == pytest.approx(-1 / 3 + half)
     assert site.says == "too few rows to tell"
+
+
+def test_inputs_that_differ_by_chance_are_not_named() -> None:
+    label = Difference("label", (0, 1), 0.4, float("nan"))
+    age, dose = Difference("age", (0, 1), 0.5, 0.3), Difference("dose", (0, 1), 0.2, 0.3)
+    known = advice([[0.0] * 5, [0.0] * 5], test=3, train=9)
+    for inputs, named in (
+        ((age, dose), "age 0.50 standard deviations."),
+        ((dose,), "no more than"),
+    ):
+        said = " ".join(sentences(replace(known, differences=[label, *inputs])))
+        assert f"labels by 0.40, inputs by {named}" in said
+        assert "dose" not in said
 
 
 def test_no_difference_at_all_still_has_an_interval() -> None:

@@ -179,7 +179,21 @@ def _keys_but(key: str, given: Typed) -> list[str]:
 def _meant_key(key: str, override: str, given: Typed) -> str:
     """Which key may have been meant in the value of an override."""
     there = _keys_but(override, given)
+    if key in there:  # of a sweep the first choices are composed
+        return _without_key(key, given)
     return _takers(key, there, given.own) or _meant_among(there, key)
+
+
+def _without_key(key: str, given: Typed) -> str:
+    """Which choice of a sweep lacks a key that its first ones have."""
+    for text in given.texts:
+        group, _, options = text.partition("=")
+        for option in options.split(",")[1:] if group in groups(given.own) else ():
+            others = (one for one in given.texts if one != text)
+            there = _keys_but(key, Typed((*others, f"{group}={option}"), given.own, many=False))
+            if there and key not in there:
+                return f"{group}={option} has none: {_meant_among(there, key)}"
+    return "not all choices of the sweep have it"
 
 
 def _takers(key: str, there: Sequence[str], own: Path | None) -> str:

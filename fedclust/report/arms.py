@@ -17,6 +17,7 @@ from fedclust.report.runs import Curve, Run
 
 _SYMBOLS = {"gradient_weight": "λ (gradient_weight)"}  # what papers call an option
 SEPARATOR = ", "  # between the pieces of a setting
+_REPEATS = ("rounds", "eval_every", "stop")  # keys whose values make no other federation
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Arm:
             swap all".
         factors: what tells it apart from the other runs of its algorithm, by short key.
         changed: the overrides by which it is not the published experiment's.
+        again: the pieces of the setting that say how long it ran and how often it was tested, which
+            make no other federation.
     """
 
     run: Run
@@ -37,6 +40,12 @@ class Arm:
     setting: str
     factors: Mapping[str, str] = field(default_factory=dict)
     changed: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+
+    @property
+    def federation(self) -> str:
+        """The setting without `again`."""
+        return SEPARATOR.join(p for p in self.setting.split(SEPARATOR) if p not in self.again)
 
     @property
     def label(self) -> str:
@@ -197,10 +206,11 @@ def arms(
         short = options[algorithm]
         setting, given = (_given(run, keys, ends) for keys in (federation, short))
         own = {short[key]: _shown(key, value) for key, value in given.items()}
-        pieces = (_piece(run, key, federation[key], value) for key, value in setting.items())
+        pieces = {k: _piece(run, k, federation[k], value) for k, value in setting.items()}
+        again = tuple(piece for key, piece in pieces.items() if key.partition(".")[0] in _REPEATS)
         factors = {federation[key]: value for key, value in setting.items()} | own
         name = " ".join([algorithm, *(option(key, value) for key, value in own.items())])
-        made.append(Arm(run, name, SEPARATOR.join(pieces), factors, changed(run)))
+        made.append(Arm(run, name, SEPARATOR.join(pieces.values()), factors, changed(run), again))
     alike = Counter((arm.name, arm.setting) for arm in made)
     for i, arm in enumerate(made):
         if alike[arm.name, arm.setting] > 1:  # nothing but their folders tells them apart

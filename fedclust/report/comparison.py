@@ -202,6 +202,7 @@ class Overall:
         reference: the method whose score in the same seed was subtracted; "" for none.
         left_out: methods that did not run to their end in every federation, in all seeds, or leave
             clients out that others serve.
+        again: settings that are one of the federations once more, run for longer or shorter.
     """
 
     names: tuple[str, ...]
@@ -210,6 +211,7 @@ class Overall:
     runs: Mapping[str, Sequence[NDArray[np.float64]]]
     reference: str
     left_out: tuple[str, ...]
+    again: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> NDArray[np.float64]:
@@ -239,7 +241,7 @@ def overall(spec: Spec, arms: Sequence[Arm]) -> Overall | None:
         place: {seed: unit * value for seed, value in values.items()}
         for place, values in final_scores(spec, arms).items()
     }
-    settings = tuple(settings_of(arms))
+    settings, again = _counted_once(arms)
     every = tuple(dict.fromkeys(arm.name for arm in arms))
     most = {s: max(len(scores.get((s, name), {})) for name in every) for s in settings}
 
@@ -256,7 +258,22 @@ def overall(spec: Spec, arms: Sequence[Arm]) -> Overall | None:
     runs = {name: [_gains(scores, s, name, reference) for s in settings] for name in names}
     means = [[np.mean(list(scores[s, name].values())) for name in names] for s in settings]
     left_out = tuple(name for name in every if name not in names)
-    return Overall(names, settings, np.array(means), runs, reference, left_out)
+    return Overall(names, settings, np.array(means), runs, reference, left_out, again)
+
+
+def _counted_once(arms: Sequence[Arm]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of the settings of each federation the one that ran longest, and all others: repeats of the
+    same data are not evidence from other data.
+    """
+    longest: dict[str, Arm] = {}
+    for arm in arms:
+        known = longest.setdefault(arm.federation, arm)
+        if arm.run.rounds > known.run.rounds:
+            longest[arm.federation] = arm
+    kept = {arm.setting for arm in longest.values()}
+    return tuple(s for s in settings_of(arms) if s in kept), tuple(
+        s for s in settings_of(arms) if s not in kept
+    )
 
 
 def _gains(
@@ -388,6 +405,11 @@ def _overall_notes(results: Overall, intervals: bool, *, lower: bool) -> list[st
         lines.append(
             f"Beats {results.reference}: the share of seeds in which the arm is ahead of it, ties "
             "half, mean over the federations."
+        )
+    if results.again:
+        lines.append(
+            "A federation counts once, as it ran longest, and not again with "
+            f"{'; '.join(results.again)}."
         )
     if results.left_out:
         lines.append(

@@ -43,14 +43,17 @@ def equal_time_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     ]
     notes = (
         "Time: what every seed of every arm in the setting has used at least, as the clock "
-        "computes it. Of each seed the last test within the time counts; nothing is interpolated.",
+        "computes it. Of each seed the last test within the time counts; nothing is interpolated. "
+        "–: some seed had no test by then.",
     )
     heading = f"{title(metric)} at equal simulated time" + " (%)" * in_percent(metric)
     return tabulate("equal_time", heading, columns, timed, notes=notes)
 
 
 def _after(metric: str, shared: dict[str, float], part: float, arm: Arm) -> NDArray[np.float64]:
-    """[S] the value of the last test within this part of the time, of the seeds that have one."""
+    """[S] the value of the last test within this part of the time; none unless all seeds have one,
+    since those with slow clients are the ones that lack it.
+    """
     curve, spent = arm.curve(metric), arm.curve(TIME)
     assert curve is not None
     assert spent is not None
@@ -62,4 +65,4 @@ def _after(metric: str, shared: dict[str, float], part: float, arm: Arm) -> NDAr
         within = spent.rounds[ends[:, own] <= part * shared[arm.setting] * (1 + 1e-9)]
         tested = curve.values[np.isin(curve.rounds, within), column]
         values += tested[~np.isnan(tested)][-1:].tolist()
-    return np.array(values)
+    return np.array(values if len(values) == len(curve.seeds) else [])

@@ -117,11 +117,11 @@ def fairness_table(arms: Sequence[Arm]) -> Table | None:
     own = Counter(heads).most_common(1)[0][0]  # of jobs of several tasks, the one that most have
     shown = [a for a in arms if a.label in served and headline_of(a.run.curves) == own]
     served = {arm.label: served[arm.label] for arm in shown}
-    # training alone in the same setting, and with the same options behind the algorithm's name
-    alone = {_beside(arm): served[arm.label] for arm in shown if arm.algorithm == _ALONE}
+    alone = [arm for arm in shown if arm.algorithm == _ALONE]
     values: dict[tuple[str, str], NDArray[np.float64]] = {}
     for arm in shown:
-        others = {} if arm.algorithm == _ALONE else alone.get(_beside(arm), {})
+        match = None if arm.algorithm == _ALONE else _beside(arm, alone)
+        others = {} if match is None else served[match.label]
         for name, (_, _, measure) in _MEASURES.items():
             every = [measure(own, others.get(s)) for s, own in served[arm.label].items()]
             values[arm.label, name] = np.array([value for value in every if value == value])
@@ -138,9 +138,20 @@ def fairness_table(arms: Sequence[Arm]) -> Table | None:
     return tabulate("fairness", title, columns, shown, notes=_notes(kept, served, own))
 
 
-def _beside(arm: Arm) -> tuple[str, str]:
-    """What an arm shares with training alone: setting and options, such as "tuned"."""
-    return arm.setting, arm.name.removeprefix(arm.algorithm)
+def _beside(arm: Arm, alone: Sequence[Arm]) -> Arm | None:
+    """Training alone in the same setting: with the same options behind the algorithm's name, such
+    as "tuned", or else the only one with the same local work.
+    """
+
+    def options(one: Arm) -> str:
+        return one.name.removeprefix(one.algorithm)
+
+    here = [one for one in alone if one.setting == arm.setting]
+    same = [one for one in here if options(one) == options(arm)]
+    solver = arm.run.config.get("solver")
+    alike = [one for one in here if solver and one.run.config.get("solver") == solver]
+    found = same or alike
+    return found[0] if len(found) == 1 else None
 
 
 def tested_clients(arm: Arm) -> dict[int, TestedClients]:

@@ -65,13 +65,23 @@ class HeadlineColumn:
 def score_column(spec: Spec, arms: Sequence[Arm], score: str = "") -> HeadlineColumn:
     """The column that scores a whole run; only the report's own score has published numbers."""
     score = score or spec.score
-    rounds = {arm.run.rounds for arm in arms}
+    rounds = {arm.run.rounds for arm in arms}.union(*(_ends(spec.metric, arm) for arm in arms))
     last = f"last (round {rounds.pop()})" if len(rounds) == 1 else "last"
     return HeadlineColumn(
         _TITLES.get(score, last),
         lambda arm: arm.by_seed(spec.metric, score),
         compared=score == spec.score,
     )
+
+
+def _ends(metric: str, arm: Arm) -> set[int]:
+    """The 1-based rounds of the last tests of single seeds, where a budget ended them apart."""
+    curve = arm.curve(metric)
+    if curve is None:
+        return set()
+    known = ~np.isnan(curve.values)
+    last = {int(curve.rounds[np.flatnonzero(one)[-1]]) + 1 for one in known.T if one.any()}
+    return last if len(last) > 1 else set()
 
 
 def columns(spec: Spec, arms: Sequence[Arm]) -> list[HeadlineColumn]:

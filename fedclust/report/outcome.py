@@ -40,13 +40,26 @@ def outcome(
     ]
     num, asked = max(map(len, last.values()), default=0), len(config["seeds"])
     seeds = counted(asked, "seed") if num == asked else f"{num} of {counted(asked, 'seed')}"
-    line = f"{folder} {how}: {', '.join(scores)} ({seeds}, {counted(config['rounds'], 'round')})"
+    rounds = counted(config["rounds"], "round")
+    if (done := _rounds_done(folder)) not in (None, config["rounds"]):
+        rounds = f"{done} of {rounds}" + ", as stop.… says" * any(
+            (config.get("stop") or {}).values()
+        )
+    line = f"{folder} {how}: {', '.join(scores)} ({seeds}, {rounds})"
     if "served" in last and (share := float(last["served"].min())) < 1:
         line += f"; {100 * share:.3g} % of the clients have a model, and only these are tested"
     guess = _guess(folder, own)
     if own in last and worse(own, last[own], guess):
         line += f"; worse than a guess without inputs, {_number(own, guess)}{_why(folder)}"
     return line
+
+
+def _rounds_done(folder: Path) -> int | None:
+    """The rounds of a finished job, fewer than asked for where a budget ended it."""
+    try:
+        return int(json.loads((folder / "status.json").read_text(encoding="utf-8"))["rounds_done"])
+    except (OSError, ValueError, KeyError, TypeError):  # gone or damaged
+        return None
 
 
 def _why(folder: Path) -> str:

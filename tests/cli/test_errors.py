@@ -52,6 +52,11 @@ BAD = [
     (["batch=32"], "did you mean solver.batch_size?"),
     (["n_clients=8"], "did you mean partition.num_clients?"),
     (["partition=label_map", "n_clients=8"], "did you mean partition.base.num_clients?"),
+    (
+        ["-m", "partition=rotated,label_map", "partition.num_clients=8"],
+        "there is no key partition.num_clients; partition=label_map has none: did you mean "
+        "partition.base.num_clients?",
+    ),
     (["num_rounds=3"], "did you mean rounds?"),
     (["K=3"], "did you mean num_clusters?"),
     (["algorithm=ifca", "algorithm.K=3"], "did you mean algorithm.num_clusters?"),

@@ -15,6 +15,7 @@ from fedclust.helpers.errors import ConfigError
 from fedclust.papers.reports import contents, spec_of
 from fedclust.report import diagrams, figures
 from fedclust.report.against_best import Standing, rule, silence, standings
+from fedclust.report.arms import settings_of
 from fedclust.report.comparison import _small, overall
 from fedclust.report.headline import score_column, standing
 from fedclust.report.statistics.paired import paired
@@ -203,6 +204,40 @@ def test_a_method_that_is_missing_in_one_federation_is_named(tmp_path: Path) -> 
     assert table.notes[-1] == f"{left_out}serve, and left out: d."
 
 
+def test_a_federation_that_ran_for_other_rounds_is_not_another_one(tmp_path: Path) -> None:
+    def add(case: str, rounds: int, every: int) -> None:
+        for name, score in (("fedavg", 0.5), ("ifca", 0.6)):
+            curve = [[0.1] * 2] * (rounds - 1) + [[score + 0.01 * rounds] * 2]
+            typed = [f"rounds={rounds}", f"eval_every={every}"]
+            folder = tmp_path / f"{name}{case}{rounds}{every}"
+            more = {"rounds": rounds, "eval_every": every}
+            plain(folder, curve, name, case=case, overrides=typed, **more)
+
+    for rounds, every in ((2, 1), (4, 1), (4, 2)):
+        add("f0", rounds, every)
+    report = contents(tmp_path)
+    assert len(settings_of(report.arms)) == 3
+    assert overall(report.spec, report.arms) is None
+    assert "overall" not in names(report)
+    add("f1", 4, 1)
+    report = contents(tmp_path)
+    one = overall(report.spec, report.arms)
+    assert one is not None
+    assert (len(one.settings), len(one.again)) == (2, 2)
+    assert one.means[0].tolist() == pytest.approx([54, 64])  # the longest of the first federation
+    assert any(one.again[0] in note for note in found(report, "overall").notes)
+
+
+def test_a_column_of_seeds_that_ended_apart_names_no_round(tmp_path: Path) -> None:
+    nan = float("nan")
+    plain(tmp_path / "a", [[0.5, 0.5], [0.6, nan]])
+    report = contents(tmp_path)
+    assert score_column(report.spec, report.arms).title == "last"
+    plain(tmp_path / "more" / "b", [[0.5, 0.5], [0.6, 0.6]])
+    report = contents(tmp_path / "more")
+    assert score_column(report.spec, report.arms).title == "last (round 2)"
+
+
 def serving(folder: Path, name: str, score: float, served: float, case: str = "") -> None:
     """Nine seeds of one method, which serves a part of the clients at the end."""
     curves = {
@@ -328,6 +363,18 @@ def test_hurt_is_against_training_alone_with_the_same_kind_of_settings(tmp_path:
     table = {row[0]: row for row in texts(found(contents(tmp_path), "fairness"))}
     assert table["fedavg default"][-1] == "0.00"
     assert table["fedavg tuned"][-1] == "100.00"
+
+
+def test_hurt_is_against_training_alone_with_the_same_local_work(tmp_path: Path) -> None:
+    curves = {"accuracy": [[0.5], [0.6]], "num_clusters": [[1], [1]]}
+    for name, lr in (("fedavg", 0.1), ("fedavg", 0.03), ("local", 0.1)):
+        folder, solver = tmp_path / f"{name}{lr}", {"lr": lr}
+        typed = [f"solver.lr={lr}"] if lr == 0.03 else []
+        plain(folder, curves, name, overrides=typed, solver=solver)
+        clients(folder, [25] * 10 if name == "local" else [20] * 10)
+    table = {row[0]: row for row in texts(found(contents(tmp_path), "fairness"))}
+    assert table["fedavg lr=0.1"][-1] == "100.00"
+    assert table["fedavg lr=0.03"][-1] == "–"
 
 
 def test_without_rows_of_clients_there_is_no_fairness(tmp_path: Path) -> None:

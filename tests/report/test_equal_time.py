@@ -53,6 +53,17 @@ def test_what_is_reached_at_equal_times(tmp_path: Path) -> None:
     assert costs["slow"]["simulated_seconds"] == pytest.approx(40)
 
 
+def test_an_arm_with_a_seed_that_was_not_tested_in_time_has_no_number(tmp_path: Path) -> None:
+    nan = float("nan")
+    plain(tmp_path / "slow", [[nan, 0.5], [0.6, 0.6]], "slow")
+    plain(tmp_path / "quick", [[0.4, 0.5], [0.5, 0.5]], "quick")
+    for name, times in (("slow", [10, 10]), ("quick", [5, 5])):
+        add_time(tmp_path / name, times)
+    rows = {row[0]: row[1:] for row in texts(found(contents(tmp_path), "equal_time"))}
+    assert rows["slow"] == ["10 s", "–", "–", "–"]
+    assert rows["quick"] == ["10 s", "–", "45.00 ± 5.00", "50.00 ± 0.00"]
+
+
 def test_the_time_is_an_axis(tmp_path: Path) -> None:
     two_arms(tmp_path)
     report = contents(tmp_path)

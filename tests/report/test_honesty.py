@@ -19,6 +19,7 @@ from fedclust.papers.reports import contents, make_report
 from fedclust.report import figures, style
 from fedclust.report.flow import flow
 from fedclust.report.heatmaps import _order
+from fedclust.report.outcome import outcome
 from fedclust.report.sweep import write_sweep
 from fedclust.report.write import Contents
 
@@ -309,3 +310,12 @@ def test_seeds_that_met_other_files_of_data_or_code_are_told(tmp_path: Path, cha
         f"mine.py was changed between these jobs: {both}; they ran different code",
     ]
     assert told == (lines if changed else [])
+
+
+def test_a_job_that_a_budget_ended_says_how_far_it_came(tmp_path: Path) -> None:
+    last = {"accuracy": np.array([0.5])}
+    config = {"seeds": [0], "rounds": 30, "stop": {"hours": 0.1}}
+    (tmp_path / "status.json").write_text('{"rounds_done": 2}')
+    assert "(1 seed, 2 of 30 rounds, as stop.… says)" in outcome(tmp_path, last, config, "is done")
+    (tmp_path / "status.json").write_text('{"rounds_done": 30}')
+    assert "(1 seed, 30 rounds)" in outcome(tmp_path, last, config, "is done")

@@ -186,8 +186,7 @@ PLANTED = {
     "dirichlet": Kind(("alone", "adapted"), 8, _own_shares),
 }
 KINDS = NULL | PLANTED
-# without groups: all clients alike, or every one different
-WITHOUT = (*NULL, "own", "dirichlet")
+WITHOUT = {"all alike": tuple(NULL), "all different": ("own", "dirichlet")}  # groups
 
 
 def table(kind: str, rows: int, seed: int) -> pd.DataFrame:
@@ -276,29 +275,28 @@ def _share(part: int, whole: int) -> str:
     return f"{part} of {whole} ({100 * low:.0f} to {100 * high:.0f} %)"
 
 
-def _null(table: pd.DataFrame) -> str:
-    """The table of federations without groups, with a last row of all."""
+def null(table: pd.DataFrame) -> str:
+    """The table of federations without groups, with a row for all whose clients are alike, and one
+    for all whose clients each differ.
+    """
     lines = []
-    without = table[table["kind"].isin(WITHOUT)]
-    parts = [
-        (kind, rows, some[some["rows"] == rows])
-        for kind in WITHOUT
-        if len(some := without[without["kind"] == kind])
-        for rows in sorted(some["rows"].unique())
-    ]
-    for kind, rows, some in [*parts, ("all", "", without)]:
-        told = some["verdict"] != "open"
-        groups = told & (some["choice"] == "groups")
-        counts = (groups, some["low"] > 0, some["p"] <= 0.05, told & ~groups, ~told)
-        lines.append([kind, f"{rows}", *(_share(int(one.sum()), len(some)) for one in counts)])
+    for title, kinds in WITHOUT.items():
+        some = table[table["kind"].isin(kinds)]
+        parts = sorted(some.groupby(["kind", "rows"]), key=lambda part: kinds.index(part[0][0]))
+        for (kind, rows), few in [*parts, ((f"**{title}**", ""), some)]:
+            told = few["verdict"] != "open"
+            groups = told & (few["choice"] == "groups")
+            counts = (groups, few["low"] > 0, told & ~groups, ~told)
+            shares = [_share(int(one.sum()), len(few)) for one in counts]
+            lines.append([f"{kind}", f"{rows}", *shares])
     head = ["federations", "rows of a client", "groups claimed", "interval of groups above 0"]
-    head += ["permutation test at most 0.05", "another choice claimed", "cannot be told"]
-    return prose.table(head, lines, 6)
+    head += ["another choice claimed", "cannot be told"]
+    return prose.table(head, lines, 5)
 
 
-def _planted(table: pd.DataFrame) -> str:
-    """The table of federations with planted differences."""
-    lines = []
+def planted(table: pd.DataFrame) -> str:
+    """The table of federations with planted differences, and its sums."""
+    lines, sums = [], np.zeros(4, dtype=np.int64)
     for (kind, rows), some in table[table["kind"].isin(PLANTED)].groupby(["kind", "rows"]):
         truth, told = KINDS[str(kind)].truth, some["verdict"] != "open"
         right = int((told & some["choice"].isin(truth)).sum())
@@ -306,11 +304,21 @@ def _planted(table: pd.DataFrame) -> str:
         opened = int((~told & left).sum())
         good = int((told & ~some["choice"].isin(truth) & (some[GIVEN] < _POINT)).sum())
         wrong = len(some) - right - opened - good
+        sums += [right, good, opened, wrong]
         found = f"{int((some['ari'] == 1).sum())}" if KINDS[str(kind)].grouped else "–"
         away = f"{100 * some[GIVEN].mean():.1f}"  # of those whose scores are kept
         lines.append([f"{kind} ({len(some)})", rows, right, good, opened, wrong, found, away])
     head = ["federations", "rows of a client", "right", "as good", "open", "wrong"]
-    return prose.table([*head, "groups exactly found", "given away, points"], lines, 1)
+    made = prose.table([*head, "groups exactly found", "given away, points"], lines, 1)
+    right, good, opened, wrong = sums.tolist()
+    grouped = table[table["kind"].isin([kind for kind in PLANTED if KINDS[kind].grouped])]
+    exact = int((grouped["ari"] == 1).sum())
+    of = f"Of these {sums.sum()} verdicts"
+    return (
+        f"{made}\n\n{of} {right} are right, {good} as good, {opened} open, {wrong} wrong.\nWhere "
+        "there are two true groups, those that the repetitions agree on are exactly these in "
+        f"{exact}\nof {len(grouped)} federations."
+    )
 
 
 def _given(scores: str, choice: str) -> float:
@@ -327,7 +335,7 @@ def write(folder: Path) -> None:
     whole = pd.concat([pd.read_csv(RESULTS), new.drop(columns="scores")], ignore_index=True)
     kept = whole.drop_duplicates(["kind", "rows", "seed"], keep="last")
     kept.sort_values(["kind", "rows", "seed"]).to_csv(RESULTS, index=False, lineterminator="\n")
-    for name, made in (("null", _null(kept)), ("planted", _planted(kept))):
+    for name, made in (("null", null(kept)), ("planted", planted(kept))):
         _replace(name, made)
 
 

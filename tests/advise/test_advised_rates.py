@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from scripts.docs.adviser import KINDS, advised, table
+from scripts.docs.adviser import KINDS, PAGE, RESULTS, advised, null, planted, table
 
 NEW = 1_000_000  # no federation of docs/adviser.csv has a seed from here on
 
@@ -56,3 +57,16 @@ def test_relations_of_planted_groups_are_orthogonal_and_inputs_lie_elsewhere() -
     moved = table("inputs", 4000, 0).groupby("site")[[f"x{i}" for i in range(5)]].mean()
     assert np.linalg.norm(moved.loc["site 0"] - moved.loc["site 2"]) < 0.2
     assert np.linalg.norm(moved.loc["site 0"] - moved.loc["site 1"]) > 0.5
+
+
+def test_the_tables_of_the_page_are_those_of_the_kept_lines() -> None:
+    text, kept = PAGE.read_text(encoding="utf-8"), pd.read_csv(RESULTS)
+    for name, made in (("null", null(kept)), ("planted", planted(kept))):
+        assert f"<!-- {name} -->\n{made}\n<!-- end of {name} -->" in text
+    # an error of a kind that the page says it has none of
+    for kind, told in (("iid", null), ("inputs", planted)):
+        at = kept.index[kept["kind"] == kind][0]
+        wrong = kept.copy()
+        wrong.loc[at, ["verdict", "choice", "given_away"]] = ["shown", "groups", 0.02]
+        assert ("1 of 34" if kind == "iid" else "1 wrong") in told(wrong)
+        assert told(wrong) != told(kept)

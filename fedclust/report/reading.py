@@ -177,7 +177,7 @@ def _state(run: Run) -> str:
     if run.status.get("state") == "failed":
         return f"failed: {run.status.get('error')}"
     if run.status.get("rounds_done") or "rounds.csv" in broken(run):
-        return "has lost its results: rounds.csv is damaged or gone; run the job again"
+        return "has lost its results: rounds.csv is damaged or gone; delete the folder, run again"
     return "has no results yet"
 
 

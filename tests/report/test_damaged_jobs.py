@@ -201,7 +201,7 @@ def test_a_job_that_has_lost_its_rounds_is_not_one_that_has_yet_to_begin(
     rounds.unlink()
     if content is not None:
         rounds.write_bytes(content)
-    lost = "bad has lost its results: rounds.csv is damaged or gone; run the job again"
+    lost = "bad has lost its results: rounds.csv is damaged or gone; delete the folder, run again"
     status = folder / "bad" / "status.json"
     status.write_text('{"state": "done", "rounds_done": 4}')
     assert all_contents(folder)[0].banners == [lost]

@@ -262,18 +262,17 @@ def overall(spec: Spec, arms: Sequence[Arm]) -> Overall | None:
 
 
 def _counted_once(arms: Sequence[Arm]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of the settings of each federation the one that ran longest, and all others: repeats of the
-    same data are not evidence from other data.
+    """Of the settings of each federation the one with most arms, of those the one that ran longest;
+    and all others: repeats of the same data are not evidence from other data.
     """
-    longest: dict[str, Arm] = {}
+    settings = settings_of(arms)
+    size = {s: [arm.run.rounds for arm in arms if arm.setting == s] for s in settings}
+    best: dict[str, str] = {}
     for arm in arms:
-        known = longest.setdefault(arm.federation, arm)
-        if arm.run.rounds > known.run.rounds:
-            longest[arm.federation] = arm
-    kept = {arm.setting for arm in longest.values()}
-    return tuple(s for s in settings_of(arms) if s in kept), tuple(
-        s for s in settings_of(arms) if s not in kept
-    )
+        known = best.setdefault(arm.federation, arm.setting)
+        best[arm.federation] = max(known, arm.setting, key=lambda s: (len(size[s]), max(size[s])))
+    kept = set(best.values())
+    return tuple(s for s in settings if s in kept), tuple(s for s in settings if s not in kept)
 
 
 def _gains(
@@ -408,7 +407,7 @@ def _overall_notes(results: Overall, intervals: bool, *, lower: bool) -> list[st
         )
     if results.again:
         lines.append(
-            "A federation counts once, as it ran longest, and not again with "
+            "A federation counts once, with most arms and as it ran longest, and not again with "
             f"{'; '.join(results.again)}."
         )
     if results.left_out:

@@ -40,11 +40,11 @@ def outcome(
     ]
     num, asked = max(map(len, last.values()), default=0), len(config["seeds"])
     seeds = counted(asked, "seed") if num == asked else f"{num} of {counted(asked, 'seed')}"
-    rounds = counted(config["rounds"], "round")
-    if (done := _rounds_done(folder)) not in (None, config["rounds"]):
-        rounds = f"{done} of {rounds}" + ", as stop.… says" * any(
-            (config.get("stop") or {}).values()
-        )
+    wanted = config["rounds"]
+    done, rounds = _kept(folder, "status.json").get("rounds_done", wanted), counted(wanted, "round")
+    if done != wanted:
+        by_budget = any((config.get("stop") or {}).values())
+        rounds = f"{done} of {rounds}" + ", as stop.… says" * by_budget
     line = f"{folder} {how}: {', '.join(scores)} ({seeds}, {rounds})"
     if "served" in last and (share := float(last["served"].min())) < 1:
         line += f"; {100 * share:.3g} % of the clients have a model, and only these are tested"
@@ -54,12 +54,13 @@ def outcome(
     return line
 
 
-def _rounds_done(folder: Path) -> int | None:
-    """The rounds of a finished job, fewer than asked for where a budget ended it."""
+def _kept(folder: Path, name: str) -> dict[str, Any]:
+    """A JSON file of the job; empty where it is gone or damaged."""
     try:
-        return int(json.loads((folder / "status.json").read_text(encoding="utf-8"))["rounds_done"])
-    except (OSError, ValueError, KeyError, TypeError):  # gone or damaged
-        return None
+        content = json.loads(harmless(folder / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _why(folder: Path) -> str:
@@ -83,10 +84,9 @@ def _why(folder: Path) -> str:
 def _guess(folder: Path, metric: str) -> NDArray[np.float64]:
     """[S] what a guess without inputs reaches in every seed; none where that is not known."""
     try:
-        text = harmless(folder / "federation.json").read_text(encoding="utf-8")
-        kept = [one["trivial"] for one in json.loads(text)["seeds"].values()]
+        kept = [one["trivial"] for one in _kept(folder, "federation.json")["seeds"].values()]
         return np.array([float(one[metric]) for one in kept if metric in one])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # gone or damaged
+    except (ValueError, TypeError, KeyError, AttributeError):  # damaged
         return np.array([])
 
 

@@ -186,7 +186,8 @@ PLANTED = {
     "dirichlet": Kind(("alone", "adapted"), 8, _own_shares),
 }
 KINDS = NULL | PLANTED
-WITHOUT = {"all alike": tuple(NULL), "all different": ("own", "dirichlet")}  # groups
+# the kinds without groups, by how their clients compare
+WITHOUT = {"all alike": tuple(NULL), "all different": ("own", "dirichlet")}
 
 
 def table(kind: str, rows: int, seed: int) -> pd.DataFrame:

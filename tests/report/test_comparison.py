@@ -226,6 +226,14 @@ def test_a_federation_that_ran_for_other_rounds_is_not_another_one(tmp_path: Pat
     assert (len(one.settings), len(one.again)) == (2, 2)
     assert one.means[0].tolist() == pytest.approx([54, 64])  # the longest of the first federation
     assert any(one.again[0] in note for note in found(report, "overall").notes)
+    # one method that ran for longer takes the place of no comparison
+    typed = ["rounds=6", "eval_every=1"]
+    curve = [[0.1] * 2] * 5 + [[0.9] * 2]
+    plain(tmp_path / "more", curve, "fedavg", case="f0", overrides=typed, rounds=6, eval_every=1)
+    report = contents(tmp_path)
+    one = overall(report.spec, report.arms)
+    assert one is not None
+    assert (len(one.settings), len(one.again)) == (2, 3)
 
 
 def test_a_column_of_seeds_that_ended_apart_names_no_round(tmp_path: Path) -> None:
